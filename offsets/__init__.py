@@ -1,0 +1,1 @@
+"""What has been settled, and what to read next."""

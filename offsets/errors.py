@@ -1,0 +1,165 @@
+"""Every way a run can stop, each with its exit code.
+
+A message is one paragraph: what was expected, what was found, what to do next.
+Codes 10-19 mean "run again later", 20-29 mean "a person must look".
+This module relies on nothing and logs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+
+class DayStopped(Exception):
+    """The run stopped."""
+
+    exit_code: ClassVar[int]
+
+    def __init__(self, *, expected: str, found: str, do: str, **facts: object) -> None:
+        """Keep the three sentences and the facts that a program may want to read."""
+        self.expected, self.found, self.do, self.facts = expected, found, do, facts
+        super().__init__(str(self))
+
+    @property
+    def title(self) -> str:
+        """The first line of the class's docstring, which is the head of every message."""
+        return (self.__doc__ or "").splitlines()[0].rstrip(".")
+
+    def __str__(self) -> str:
+        """Give the message as one paragraph."""
+        return f"{self.title}. Expected {self.expected}; found {self.found}. {self.do}"
+
+    def document(self) -> dict[str, object]:
+        """Give the error as one JSON-able document."""
+        return {
+            "error": type(self).__name__,
+            "exit_code": self.exit_code,
+            "title": self.title,
+            "expected": self.expected,
+            "found": self.found,
+            "do": self.do,
+            "facts": self.facts,
+        }
+
+
+class ConfigWrong(DayStopped):
+    """The configuration, the command or the topic's name is wrong."""
+
+    exit_code = 2
+
+
+class DayNotOver(DayStopped):
+    """The day is not over."""
+
+    exit_code = 10
+
+
+class LakeLocked(DayStopped):
+    """Another run holds the lake."""
+
+    exit_code = 11
+
+
+class BrokerUnavailable(DayStopped):
+    """The broker does not answer."""
+
+    exit_code = 12
+
+
+class NotPublished(DayStopped):
+    """The day is committed, but what follows a commit did not succeed."""
+
+    exit_code = 13
+
+
+class BrokerBehind(DayStopped):
+    """The broker cannot show all of the day yet."""
+
+    exit_code = 14
+
+
+class RunFailed(DayStopped):
+    """The Spark job failed; nothing was committed."""
+
+    exit_code = 15
+
+
+class OffsetsLost(DayStopped):
+    """Kafka no longer holds offsets that no day has settled."""
+
+    exit_code = 20
+
+
+class TopicChanged(DayStopped):
+    """The topic is not the one that the lake was written from."""
+
+    exit_code = 21
+
+
+class LedgerBroken(DayStopped):
+    """The lake's manifests contradict each other or cannot be read."""
+
+    exit_code = 22
+
+
+class AuditFailed(DayStopped):
+    """Plan, tally and files do not agree; nothing was committed."""
+
+    exit_code = 23
+
+
+class DayTaken(DayStopped):
+    """The day's folder exists already."""
+
+    exit_code = 24
+
+
+class ContractChanged(DayStopped):
+    """The configuration would settle records differently from the day before."""
+
+    exit_code = 25
+
+
+class TooManyInvalid(DayStopped):
+    """More records are invalid than the limit allows; nothing was committed."""
+
+    exit_code = 26
+
+
+class StoreFailed(DayStopped):
+    """The lake's store refused an operation."""
+
+    exit_code = 27
+
+
+class VerifyFailed(DayStopped):
+    """A committed day is not what its manifest says."""
+
+    exit_code = 28
+
+
+class EarlierDayMissing(DayStopped):
+    """An earlier day must be committed first."""
+
+    exit_code = 29
+
+
+class Interrupted(DayStopped):
+    """The run was interrupted."""
+
+    exit_code = 130
+
+
+class Terminated(DayStopped):
+    """The run was told to end."""
+
+    exit_code = 143
+
+
+def revived(document: Mapping[str, Any]) -> DayStopped:
+    """Make the error again that a document tells of, such as one that came from another process."""
+    kinds = {kind.__name__: kind for kind in DayStopped.__subclasses__()}
+    kind = kinds[document["error"]]
+    told = {key: document[key] for key in ("expected", "found", "do")}
+    return kind(**told, **document["facts"])
