@@ -1,0 +1,396 @@
+"""The values that a day is made of, each with its laws.
+
+Pure: no clock, no log, no store, no broker. Offsets are half-open everywhere, instants are aware UTC,
+and a value that breaks its law cannot be made.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from enum import StrEnum
+from functools import cached_property
+from zoneinfo import ZoneInfo
+
+from offsets.ranges import Offsets
+
+UTC = ZoneInfo("UTC")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+
+
+def micros(instant: datetime) -> int:
+    """Count the microseconds from 1970-01-01T00:00Z to an aware instant."""
+    return (instant - EPOCH) // MICROSECOND
+
+
+def millis(instant: datetime) -> int:
+    """Count the milliseconds from 1970-01-01T00:00Z to an aware instant, rounded up."""
+    return -(-micros(instant) // 1000)
+
+
+class Verdict(StrEnum):
+    """What becomes of one record in one run; the order is the order of the rule."""
+
+    ALREADY_SETTLED = "already_settled"
+    SKIPPED = "skipped"
+    INVALID = "invalid"
+    BEFORE_FIRST = "before_first"
+    LATER_DAY = "later_day"
+    LATE = "late"
+    IN_DAY = "in_day"
+
+
+class StartFrom(StrEnum):
+    """How the first offset of a span was found."""
+
+    CHECKPOINT = "checkpoint"
+    LOOKUP = "lookup"
+    NEW_PARTITION = "new_partition"
+
+
+class EndFrom(StrEnum):
+    """How the last offset of a span was found."""
+
+    STAMPED_PAST = "stamped_past"
+    BISECTED = "bisected"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """A calendar date in a zone, and its instants `[start, end)`; usually 23 to 25 hours long."""
+
+    date: date
+    zone: str
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        for instant in (self.start, self.end):
+            if instant.utcoffset() != timedelta(0):
+                raise ValueError(f"an instant of a day must be in UTC: {instant}")
+        if self.end < self.start:
+            raise ValueError(f"day {self.date} ends at {self.end}, before its start {self.start}")
+
+    def __str__(self) -> str:
+        """Give the date and its zone."""
+        return f"{self.date} ({self.zone})"
+
+
+def midnight(day: date, zone: str) -> datetime:
+    """Give the first instant of a date in a zone, in UTC.
+
+    Where a clock change skips midnight, PEP 495's rule for fold=0 gives the moment of the change itself.
+    """
+    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
+
+
+def day_in(zone: str, day: date) -> Day:
+    """Give a date's bounds by the zone database of today."""
+    return Day(date=day, zone=zone, start=midnight(day, zone), end=midnight(day + timedelta(days=1), zone))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicIdentity:
+    """Which topic offsets speak of: a recreated topic has another id, a copied one another cluster."""
+
+    name: str
+    topic_id: str
+    cluster_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Anchor:
+    """The last delivered record of a partition below `seen_until`, by which a refilled topic is noticed.
+
+    `timestamp` is Kafka's, in milliseconds; `digest` is the SHA-256 of key and value.
+    """
+
+    offset: int
+    timestamp: int
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionCheckpoint:
+    """Where one partition stands: all below `seen_until` is settled, but for `pending`."""
+
+    partition: int
+    seen_until: int
+    pending: Offsets
+    anchor: Anchor | None
+
+    def __post_init__(self) -> None:
+        if self.pending.ranges and self.pending.ranges[-1][1] > self.seen_until:
+            raise ValueError(f"partition {self.partition}: pending beyond seen_until {self.seen_until}")
+        if self.anchor and self.anchor.offset >= self.seen_until:
+            raise ValueError(f"partition {self.partition}: anchor {self.anchor.offset} not below seen_until")
+
+    @property
+    def next_from_offset(self) -> int:
+        """The offset at which the next run starts to read."""
+        return self.pending.ranges[0][0] if self.pending.ranges else self.seen_until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What the next run needs, per partition, and the topic it speaks of."""
+
+    topic: TopicIdentity
+    partitions: tuple[PartitionCheckpoint, ...]
+
+    def __post_init__(self) -> None:
+        _ascending("checkpoint", [part.partition for part in self.partitions])
+
+    def of(self, partition: int) -> PartitionCheckpoint | None:
+        """Give one partition's checkpoint, or None where the partition was not known."""
+        return next((part for part in self.partitions if part.partition == partition), None)
+
+    def goes_on_from(self, older: Checkpoint) -> bool:
+        """Tell whether it holds all that an older one holds, unchanged; new partitions may be more."""
+        return self.topic == older.topic and set(older.partitions) <= set(self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermarks:
+    """The edges of one partition's log: log start, last stable offset (LSO), high watermark."""
+
+    partition: int
+    log_start: int
+    last_stable: int
+    high: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """How a span's two ends were found, as a kind and a sentence for each."""
+
+    start: StartFrom
+    start_detail: str
+    end: EndFrom
+    end_detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """What one run reads of one partition; offsets below `seen_until` that are not pending are settled."""
+
+    partition: int
+    from_offset: int
+    seen_until: int
+    until_offset: int
+    evidence: Evidence
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.from_offset <= self.seen_until <= self.until_offset:
+            raise ValueError(
+                f"partition {self.partition}: span must hold 0 <= from {self.from_offset} "
+                f"<= seen_until {self.seen_until} <= until {self.until_offset}"
+            )
+
+    @property
+    def offsets(self) -> Offsets:
+        """All offsets of the span."""
+        return Offsets.of([(self.from_offset, self.until_offset)])
+
+
+class Contract:
+    """What decides verdict and bytes of a record, as canonical JSON; the order of keys plays no part."""
+
+    def __init__(self, terms: Mapping[str, object]) -> None:
+        """Take the terms; they must be JSON."""
+        self.terms: dict[str, object] = json.loads(json.dumps(terms))
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the canonical forms."""
+        return isinstance(other, Contract) and self.canonical == other.canonical
+
+    def __hash__(self) -> int:
+        """Hash the canonical form."""
+        return hash(self.canonical)
+
+    @cached_property
+    def canonical(self) -> str:
+        """The terms with sorted keys and no blanks."""
+        return json.dumps(self.terms, sort_keys=True, separators=(",", ":"))
+
+    def changes_from(self, older: Contract) -> tuple[str, ...]:
+        """List each key that differs, as `key: old -> new`."""
+        old, new = dict(_leaves("", older.terms)), dict(_leaves("", self.terms))
+        keys = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+        return tuple(f"{key}: {old.get(key, '(none)')} -> {new.get(key, '(none)')}" for key in keys)
+
+
+def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _leaves(f"{path}.{key}" if path else key, inner)
+    else:
+        yield path, json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What a person said is known and lawful for this one run."""
+
+    contract: tuple[str, ...] = ()
+    start: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionStart:
+    """The offset at which the lake's knowledge of a partition begins."""
+
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayPlan:
+    """All that a run of one day will do, before it does it; what `plan` prints is what `run` executes.
+
+    `consumed` is the checkpoint of the day before; for a partition that it did not know, and on the
+    lake's first day, it says where the partition's log begins for this lake. `earlier` are the committed
+    days with the bounds that their manifests recorded. `compacted` is None where the broker does not say.
+    """
+
+    day: Day
+    topic: TopicIdentity
+    contract: Contract
+    accepted: Accepted
+    consumed: Checkpoint
+    earlier: tuple[Day, ...]
+    spans: tuple[Span, ...]
+    first_offsets: tuple[PartitionStart, ...]
+    compacted: bool | None
+    headroom_hours: float | None
+    risks: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        if [(s.partition, s.from_offset, s.seen_until) for s in self.spans] != [
+            (p.partition, p.next_from_offset, p.seen_until) for p in self.consumed.partitions
+        ]:
+            raise ValueError(f"the spans of {self.day.date} do not go on from the checkpoint")
+        if self.earlier and self.earlier[-1].end != self.day.start:
+            raise ValueError(f"day {self.day.date} must begin where {self.earlier[-1].date} ends")
+
+    @property
+    def first(self) -> Day:
+        """The lake's first day."""
+        return self.earlier[0] if self.earlier else self.day
+
+    @property
+    def offsets(self) -> int:
+        """How many offsets the spans hold; transaction markers count, though they are no records."""
+        return sum(span.until_offset - span.from_offset for span in self.spans)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """How many rows of one partition met one verdict, and between which offsets."""
+
+    partition: int
+    verdict: Verdict
+    rows: int
+    from_offset: int
+    until_offset: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rows <= self.until_offset - self.from_offset:
+            raise ValueError(f"{self.rows} rows cannot lie in [{self.from_offset}, {self.until_offset})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileOffsets:
+    """Which offsets of one partition a file holds."""
+
+    partition: int
+    rows: int
+    from_offset: int
+    until_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataFile:
+    """One Parquet file of a day, by its path below the day's folder.
+
+    `verdict` is IN_DAY, LATE or INVALID. `day` is the day of a late file, `target` the path below the
+    lake to which it is amended, or None where it stays set aside. Event times are instants in UTC.
+    """
+
+    path: str
+    verdict: Verdict
+    rows: int
+    bytes: int
+    sha256: str
+    offsets: tuple[FileOffsets, ...]
+    event_time_min: datetime | None = None
+    event_time_max: datetime | None = None
+    day: date | None = None
+    target: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows != sum(part.rows for part in self.offsets):
+            raise ValueError(f"{self.path}: {self.rows} rows, but its offset ranges say otherwise")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """The offsets of a span that Kafka did not deliver: transaction markers, aborted or compacted records."""
+
+    partition: int
+    offsets: Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseCount:
+    """How many records are invalid for one cause, with the coordinate of one of them."""
+
+    cause: str
+    rows: int
+    partition: int
+    offset: int
+
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """The commit record of one day: what was planned, found and written, and where the next day starts."""
+
+    run_id: str
+    revision: int
+    day: Day
+    topic: TopicIdentity
+    contract: Contract
+    accepted: Accepted
+    consumed: Checkpoint
+    first_offsets: tuple[PartitionStart, ...]
+    spans: tuple[Span, ...]
+    compacted: bool | None
+    gaps: tuple[Gaps, ...]
+    missing_pending: int
+    tally: tuple[Tally, ...]
+    causes: tuple[CauseCount, ...]
+    files: tuple[DataFile, ...]
+    next: Checkpoint
+    started: datetime
+    audited: datetime
+    versions: Mapping[str, str] = field(default_factory=dict)
+
+    def rows(self, verdict: Verdict) -> int:
+        """Count the rows that met a verdict."""
+        return sum(tally.rows for tally in self.tally if tally.verdict is verdict)
+
+    def files_of(self, verdict: Verdict) -> tuple[DataFile, ...]:
+        """List the files that hold a verdict's rows."""
+        return tuple(file for file in self.files if file.verdict is verdict)
+
+
+def _ascending(what: str, partitions: list[int]) -> None:
+    if partitions != sorted(set(partitions)):
+        raise ValueError(f"partitions of a {what} must ascend and occur once: {partitions}")
