@@ -1,0 +1,100 @@
+"""The manifest as JSON: the only truth about what a day holds and which offsets come next.
+
+Pure: text in, Manifest out, and back. Reading is strict: a field more or less, a value that breaks its
+law, another format version or a checksum that does not fit is an error, never a guess.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import date, datetime
+from typing import Any
+
+import msgspec
+
+from offsets.errors import LedgerBroken
+from offsets.model import FORMAT_VERSION, Contract, Manifest
+from offsets.ranges import Offsets
+
+MANIFEST_NAME = "_manifest.json"
+
+
+def to_json(manifest: Manifest) -> bytes:
+    """Give the manifest's text, with the SHA-256 of its canonical body as `checksum`."""
+    body = plain(manifest)
+    assert isinstance(body, dict)
+    head = {"format_version": FORMAT_VERSION, "checksum": _checksum(body)}
+    return json.dumps(head | body, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def from_json(text: bytes, where: str) -> Manifest:
+    """Read a manifest's text.
+
+    Raises:
+        LedgerBroken: it is damaged, edited, or of a format that this version does not know.
+    """
+    try:
+        document = json.loads(text)
+    except ValueError as error:
+        raise _damaged(where, f"no JSON ({error})") from None
+    if not isinstance(document, dict) or "format_version" not in document:
+        raise _damaged(where, "JSON, but no manifest")
+    version, checksum = document.pop("format_version"), document.pop("checksum", None)
+    if version != FORMAT_VERSION:
+        raise LedgerBroken(
+            expected=f"a manifest of format {FORMAT_VERSION} at {where}",
+            found=f"format {version!r}",
+            do="Run the version of kafka-daily that wrote it, or a newer one.",
+        )
+    if checksum != _checksum(document):
+        raise _damaged(where, "a checksum that does not fit the text: it was edited or cut")
+    try:
+        manifest = msgspec.convert(document, Manifest, dec_hook=_revive)
+    except (msgspec.ValidationError, ValueError) as error:
+        raise _damaged(where, str(error)) from None
+    if plain(manifest) != document:
+        raise _damaged(where, "fields that format 1 does not have")
+    return manifest
+
+
+def plain(value: object) -> object:
+    """Turn a value of the model into JSON's own types."""
+    match value:
+        case Offsets():
+            return [list(each) for each in value]
+        case Contract():
+            return value.terms
+        case datetime():
+            return value.isoformat().replace("+00:00", "Z")
+        case date():
+            return value.isoformat()
+        case tuple() | list():
+            return [plain(each) for each in value]
+        case Mapping():
+            return {str(key): plain(each) for key, each in value.items()}
+        case _ if dataclasses.is_dataclass(value):
+            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        case _:
+            return value
+
+
+def _revive(kind: type[Any], value: Any) -> Any:
+    if kind in (Offsets, Contract):
+        return kind(value)
+    raise NotImplementedError(kind)
+
+
+def _checksum(body: object) -> str:
+    canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _damaged(where: str, found: str) -> LedgerBroken:
+    return LedgerBroken(
+        expected=f"a readable manifest at {where}",
+        found=found,
+        do="Restore it from a backup; nothing can be settled after a day whose offsets are not known.",
+    )
