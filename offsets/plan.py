@@ -1,0 +1,339 @@
+"""Choose the offsets of a day.
+
+Pure: a survey, the ledger and the clock's answer go in, a DayPlan comes out, or the one error that says
+why there can be none. Any end is correct, since what is not yet seen is settled by a later run; a wrong
+start or a forgotten pending offset is not, so these come from the checkpoint alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+from offsets.errors import BrokerBehind, ContractChanged, DayNotOver, OffsetsLost, TopicChanged
+from offsets.ledger import Ledger
+from offsets.model import (
+    Accepted,
+    Anchor,
+    Checkpoint,
+    Contract,
+    Day,
+    DayPlan,
+    Evidence,
+    Manifest,
+    PartitionCheckpoint,
+    PartitionStart,
+    Span,
+    StartFrom,
+    day_in,
+    midnight,
+)
+from offsets.ranges import Offsets
+from offsets.survey import FoundStart, PartitionSurvey, Survey
+from offsets.topic import SeenRecord, TopicDescription
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What the config and the command line say about a day, as the planner needs it."""
+
+    zone: str
+    grace: timedelta
+    headroom: timedelta
+    future: timedelta
+    contract: Contract
+    accept_contract: bool = False
+    accept_start: bool = False
+
+
+def bounds(day: date, zone: str, before: Manifest | None) -> Day:
+    """Give a day's bounds: it begins where the day before ended, whatever the zone rules say today."""
+    by_rules = day_in(zone, day)
+    if before is None:
+        return by_rules
+    start = before.day.end
+    return Day(date=day, zone=zone, start=start, end=max(start, by_rules.end))
+
+
+def require_over(day: Day, grace: timedelta, now: datetime) -> None:
+    """Check that a day is due.
+
+    Raises:
+        DayNotOver: it ends, with its grace, after `now`.
+    """
+    due = day.end + grace
+    if now < due:
+        raise DayNotOver(
+            expected=f"{day} to be over, with a grace of {grace}, at {due:%Y-%m-%dT%H:%M:%SZ}",
+            found=f"the time is {now:%Y-%m-%dT%H:%M:%SZ}",
+            do="Run again after that moment.",
+            due=due.isoformat(),
+        )
+
+
+def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: datetime) -> DayPlan:
+    """Plan one day.
+
+    Raises:
+        DayNotOver, ContractChanged, TopicChanged, OffsetsLost, BrokerBehind: as their names say.
+    """
+    require_over(day, terms.grace, now)
+    before = ledger.newest
+    changes = _contract_changes(day, before, terms)
+    _check_identity(before, found)
+    known = before.next if before else None
+    first = ledger.days[0] if ledger.days else day
+    starts, spans, vouched, consumed = [], [], [], []
+    for partition, looked in sorted(found.partitions.items()):
+        checkpoint = known.of(partition) if known else None
+        if checkpoint:
+            how, detail = _continue(checkpoint, looked, found.topic)
+        else:
+            checkpoint, detail, voucher = _begin(
+                partition, looked, found.topic, first, known is None, terms, now
+            )
+            how = StartFrom.LOOKUP if known is None else StartFrom.NEW_PARTITION
+            starts.append(PartitionStart(partition=partition, offset=checkpoint.seen_until))
+            vouched += [voucher] if voucher else []
+        consumed.append(checkpoint)
+        spans.append(_span(checkpoint, how, detail, looked))
+    headroom = _headroom(found, now)
+    return DayPlan(
+        day=day,
+        topic=found.topic.identity,
+        contract=terms.contract,
+        accepted=Accepted(contract=changes, start=tuple(vouched)),
+        consumed=Checkpoint(topic=found.topic.identity, partitions=tuple(consumed)),
+        earlier=ledger.days,
+        spans=tuple(spans),
+        first_offsets=(*(before.first_offsets if before else ()), *starts),
+        compacted=found.topic.compacted,
+        headroom_hours=headroom,
+        risks=tuple(_risks(found.topic, headroom, terms)),
+    )
+
+
+def next_checkpoint(plan: DayPlan, later: Mapping[int, Offsets], last: Mapping[int, Anchor]) -> Checkpoint:
+    """Derive the next checkpoint: `later` are the LATER_DAY offsets, `last` the last records delivered."""
+    parts = []
+    for span, old in zip(plan.spans, plan.consumed.partitions, strict=True):
+        new = last.get(span.partition)
+        anchors = [anchor for anchor in (old.anchor, new) if anchor]
+        parts.append(
+            PartitionCheckpoint(
+                partition=span.partition,
+                seen_until=span.until_offset,
+                pending=later.get(span.partition, Offsets()),
+                anchor=max(anchors, key=lambda anchor: anchor.offset, default=None),
+            )
+        )
+    return Checkpoint(topic=plan.topic, partitions=tuple(parts))
+
+
+def _contract_changes(day: Day, before: Manifest | None, terms: Terms) -> tuple[str, ...]:
+    if before is None:
+        return ()
+    changes = terms.contract.changes_from(before.contract)
+    by_rules = midnight(day.date, terms.zone)
+    if by_rules != day.start:
+        changes += (
+            f"day.start: {day.start.isoformat()} recorded -> {by_rules.isoformat()} by today's zone rules",
+        )
+    if changes and not terms.accept_contract:
+        raise ContractChanged(
+            expected=f"the contract of {before.day.date}",
+            found="; ".join(changes),
+            do="Undo the change, or settle from this day on under the new contract with --accept-contract.",
+            changes=list(changes),
+        )
+    return changes
+
+
+def _check_identity(before: Manifest | None, found: Survey) -> None:
+    if before is None:
+        return
+    old, new = before.next.topic, found.topic.identity
+    if old != new:
+        raise _changed(
+            f"topic {old.name} with id {old.topic_id} in cluster {old.cluster_id}",
+            f"{new.name} with id {new.topic_id} in cluster {new.cluster_id}: it was recreated or moved",
+        )
+    missing = [part.partition for part in before.next.partitions if part.partition not in found.partitions]
+    if missing:
+        raise _changed(f"partitions {missing} to exist still", f"partitions {sorted(found.partitions)}")
+
+
+def _continue(
+    checkpoint: PartitionCheckpoint, looked: PartitionSurvey, topic: TopicDescription
+) -> tuple[StartFrom, str]:
+    """Go on from a checkpoint, once it is sure that the log is still the one it speaks of."""
+    part, seen, edges = checkpoint.partition, checkpoint.seen_until, looked.edges
+    if seen > edges.high:
+        raise _changed(f"partition {part} to reach offset {seen}", f"a high watermark of {edges.high}")
+    start = checkpoint.next_from_offset
+    if start < edges.log_start:
+        raise OffsetsLost(
+            expected=f"partition {part} from offset {start} on, which no day has settled",
+            found=f"a log that starts at {edges.log_start}: {edges.log_start - start} offsets are gone",
+            do="What is gone cannot be settled: raise the retention, and begin a new lake after the loss.",
+            partition=part,
+            offset=start,
+            log_start=edges.log_start,
+        )
+    check_anchor(checkpoint, edges.log_start, looked.after_anchor, topic.compacted)
+    if seen > looked.stable_after:
+        raise _behind(part, f"offset {seen}", looked.stable_after)
+    pending = len(checkpoint.pending)
+    detail = f"the checkpoint, with {pending} pending" if pending else "the checkpoint"
+    return (
+        StartFrom.CHECKPOINT,
+        f"{detail}; {_anchor_evidence(checkpoint, edges.log_start, looked.after_anchor)}",
+    )
+
+
+def check_anchor(
+    checkpoint: PartitionCheckpoint, log_start: int, seen: tuple[SeenRecord, ...], compacted: bool | None
+) -> None:
+    """Check that the log below `seen_until` still ends with the record that ended it.
+
+    Raises:
+        TopicChanged: another record is there, or one where none was.
+    """
+    part, anchor = checkpoint.partition, checkpoint.anchor
+    records = list(seen)
+    if anchor and records and records[0].anchor == anchor:
+        records.pop(0)
+    elif anchor and anchor.offset >= log_start and not compacted:
+        raise _changed(
+            f"partition {part} to hold at offset {anchor.offset} the record that was read there",
+            f"another one at offset {records[0].offset}" if records else "none",
+        )
+    if records:
+        raise _changed(
+            f"nothing in partition {part} between the last record read and offset {checkpoint.seen_until}",
+            f"a record at offset {records[0].offset}: the topic was truncated and filled again",
+        )
+
+
+def _anchor_evidence(checkpoint: PartitionCheckpoint, log_start: int, seen: tuple[SeenRecord, ...]) -> str:
+    if checkpoint.anchor is None:
+        return "no record before it, then and now"
+    if seen:
+        return f"the record at {checkpoint.anchor.offset} is the one that was read"
+    taken = "retention" if checkpoint.anchor.offset < log_start else "compaction"
+    return f"the record at {checkpoint.anchor.offset} was taken by {taken}"
+
+
+def _begin(
+    partition: int,
+    looked: PartitionSurvey,
+    topic: TopicDescription,
+    first: Day,
+    first_day: bool,
+    terms: Terms,
+    now: datetime,
+) -> tuple[PartitionCheckpoint, str, str | None]:
+    """Begin a partition that no checkpoint knows; the third value tells what a person vouched for."""
+    assert looked.start is not None, "the survey looks for the start of every unknown partition"
+    start, log_start = looked.start, looked.edges.log_start
+    begun = PartitionCheckpoint(
+        partition=partition, seen_until=start.offset, pending=Offsets(), anchor=start.anchor
+    )
+    wanted = (
+        f"first record stamped from {first.start - terms.future:%Y-%m-%dT%H:%MZ} on"
+        if first_day
+        else "a new partition"
+    )
+    if start.offset > log_start or log_start == 0:
+        return begun, wanted, None
+    since = first.start - terms.future
+    if topic.deletes_by_time_alone and topic.retention and now - topic.retention <= since:
+        return begun, f"{wanted}; retention has taken nothing stamped since then", None
+    if terms.accept_start:
+        vouched = f"partition {partition} begins at its log start {log_start}"
+        return begun, f"{wanted}; accepted by --accept-start", vouched
+    earliest = _earliest_provable(start, topic, terms, now)
+    raise OffsetsLost(
+        expected=f"partition {partition} from offset {0 if not first_day else 'of ' + wanted}",
+        found=f"a log that starts at offset {log_start}, and nobody can say what was there before",
+        do=f"The earliest first day that can be proved is {earliest}: set day.first to it. "
+        "Or, where it is known that nothing was lost, run once with --accept-start.",
+        partition=partition,
+        offset=0,
+        log_start=log_start,
+        earliest=earliest.isoformat(),
+    )
+
+
+def _earliest_provable(start: FoundStart, topic: TopicDescription, terms: Terms, now: datetime) -> date:
+    """Name the first day that a settings' or a look-up's answer would prove."""
+    days = []
+    if topic.deletes_by_time_alone and topic.retention:
+        days.append(now - topic.retention)
+    if start.oldest is not None and start.oldest >= 0:
+        days.append(datetime.fromtimestamp(start.oldest / 1000, UTC))
+    oldest = min(days, default=now) + terms.future
+    return oldest.astimezone(ZoneInfo(terms.zone)).date() + timedelta(days=1)
+
+
+def _span(checkpoint: PartitionCheckpoint, how: StartFrom, detail: str, looked: PartitionSurvey) -> Span:
+    part, seen = checkpoint.partition, checkpoint.seen_until
+    until = max(seen, looked.end.offset)
+    if until > looked.stable_after:
+        raise _behind(part, f"the day's end at offset {until}", looked.stable_after)
+    return Span(
+        partition=part,
+        from_offset=checkpoint.next_from_offset,
+        seen_until=seen,
+        until_offset=until,
+        evidence=Evidence(start=how, start_detail=detail, end=looked.end.how, end_detail=looked.end.detail),
+    )
+
+
+def _headroom(found: Survey, now: datetime) -> float | None:
+    """Give the hours until retention may take the oldest record that this run still needs."""
+    if not found.topic.retention or "delete" not in (found.topic.cleanup_policy or ""):
+        return None
+    stamps = [look.first[0].timestamp for look in found.partitions.values() if look.first]
+    if not stamps:
+        return None
+    gone = datetime.fromtimestamp(min(stamps) / 1000, UTC) + found.topic.retention
+    return round((gone - now) / timedelta(hours=1), 1)
+
+
+def _risks(topic: TopicDescription, headroom: float | None, terms: Terms) -> list[str]:
+    risks = []
+    if headroom is not None and timedelta(hours=headroom) < terms.headroom:
+        risks.append(
+            f"retention may take the first needed record in {headroom} h (day.headroom: {terms.headroom})"
+        )
+    needed = terms.future + timedelta(days=1) + terms.grace
+    if topic.retention and topic.retention < needed:
+        risks.append(
+            f"retention of {topic.retention} is shorter than the {needed} that a pending record may wait"
+        )
+    if topic.cleanup_policy is None:
+        risks.append(
+            "the broker does not show the topic's settings, so retention and compaction are not known"
+        )
+    return risks
+
+
+def _changed(expected: str, found: str) -> TopicChanged:
+    return TopicChanged(
+        expected=expected,
+        found=found,
+        do="Find out what happened to the topic. A recreated topic needs a lake (lake.path) of its own.",
+    )
+
+
+def _behind(partition: int, wanted: str, stable: int) -> BrokerBehind:
+    return BrokerBehind(
+        expected=f"partition {partition} to be stable up to {wanted}",
+        found=f"a last stable offset of {stable}: an open transaction may still hold records of the day",
+        do="Run again when the transaction has ended; if it hangs, abort it (kafka-transactions.sh).",
+        partition=partition,
+        last_stable=stable,
+    )

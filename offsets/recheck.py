@@ -1,0 +1,50 @@
+"""Look at the topic once more, after it was read: was it all the time the one that was planned?
+
+Relies on a TopicReader. A topic that is deleted and made again while it is read is not noticed by its
+readers; its id, its log starts and its anchors tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from offsets.errors import OffsetsLost, TopicChanged
+from offsets.model import Checkpoint, DayPlan, Gaps
+from offsets.plan import check_anchor
+from offsets.ranges import Offsets
+from offsets.survey import anchored
+from offsets.topic import TopicReader
+
+
+def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Checkpoint) -> None:
+    """Check identity, log starts and anchors, those of the plan and those of the next checkpoint.
+
+    Raises:
+        TopicChanged: the topic is another one now, or its records are others.
+        OffsetsLost: retention took offsets before they were read.
+    """
+    identity = reader.describe(plan.topic.name).identity
+    if identity != plan.topic:
+        raise TopicChanged(
+            expected=f"topic id {plan.topic.topic_id}, as when the day was planned",
+            found=f"{identity.topic_id}: it was recreated while it was read",
+            do="Nothing was committed. A recreated topic needs a lake (lake.path) of its own.",
+        )
+    edges = reader.watermarks(plan.topic.name, [span.partition for span in plan.spans])
+    for span, missed in zip(plan.spans, gaps, strict=True):
+        log_start = edges[span.partition].log_start
+        lost = missed.offsets & Offsets.between(0, log_start)
+        if len(lost):
+            raise OffsetsLost(
+                expected=f"partition {span.partition} from offset {span.from_offset} on",
+                found=f"a log that starts at {log_start} now; {len(lost)} offsets were not read in time",
+                do="Nothing was committed. Raise the topic's retention.",
+                partition=span.partition,
+                offset=span.from_offset,
+                log_start=log_start,
+            )
+    for checkpoint in (plan.consumed, next_):
+        for part in checkpoint.partitions:
+            edge = edges[part.partition]
+            seen = anchored(reader, plan.topic.name, part, edge)
+            check_anchor(part, edge.log_start, seen, plan.compacted)

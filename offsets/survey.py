@@ -1,0 +1,175 @@
+"""Ask the broker all that the planner needs, and nothing that changes it.
+
+Relies on a TopicReader, which the broker is and a test's in-memory topic can be. The answers are frozen;
+what they mean for a day is decided in `plan`. Look-ups by time are never trusted blindly: one stray
+stamp, or a transaction marker with the broker's own clock, pins them (KIP-79 answers the *first* offset
+stamped at or after an instant), so the records that follow are looked at.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from offsets.model import Anchor, Checkpoint, Day, EndFrom, PartitionCheckpoint, Watermarks, millis
+from offsets.topic import SeenRecord, TopicDescription, TopicReader
+
+SAMPLE = 50
+"""How many records are looked at, at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundEnd:
+    """Where a day ends in one partition, before it is held against `seen_until` and the LSO."""
+
+    offset: int
+    how: EndFrom
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundStart:
+    """Where a partition that no checkpoint knows begins; `oldest` is the stamp at its log start (ms)."""
+
+    offset: int
+    oldest: int | None
+    anchor: Anchor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSurvey:
+    """What the broker says of one partition.
+
+    `edges` were read before any look-up, `stable_after` (the LSO) after them. `start` is None where a
+    checkpoint knows the partition. `after_anchor` are the first visible records from the checkpoint's
+    anchor up to `seen_until`: all is well when there is just the anchor. `first` are some records at the
+    span's start, for sizes and headroom.
+    """
+
+    edges: Watermarks
+    stable_after: int
+    end: FoundEnd
+    start: FoundStart | None
+    after_anchor: tuple[SeenRecord, ...]
+    first: tuple[SeenRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What the broker says of the topic."""
+
+    topic: TopicDescription
+    partitions: Mapping[int, PartitionSurvey]
+
+
+def survey(
+    reader: TopicReader, topic: str, day: Day, grace: timedelta, future: timedelta, known: Checkpoint | None
+) -> Survey:
+    """Look at every partition of a topic for one day."""
+    described = reader.describe(topic)
+    parts = described.partitions
+    edges = reader.watermarks(topic, parts)
+    new = [part for part in parts if known is None or known.of(part) is None]
+    first_day = known is None
+    starts = reader.offsets_at(topic, dict.fromkeys(new, millis(day.start - future))) if first_day else {}
+    over = millis(day.end + grace)
+    founds = reader.offsets_at(topic, dict.fromkeys(parts, over))
+    after = reader.watermarks(topic, parts)
+    surveyed = {}
+    for part in parts:
+        start = _start(reader, topic, edges[part], starts.get(part), first_day) if part in new else None
+        checkpoint = known.of(part) if known else None
+        from_ = checkpoint.next_from_offset if checkpoint else start.offset if start else 0
+        stable = after[part].last_stable
+        surveyed[part] = PartitionSurvey(
+            edges=edges[part],
+            stable_after=stable,
+            end=find_end(reader, topic, edges[part], founds[part], stable, over),
+            start=start,
+            after_anchor=anchored(reader, topic, checkpoint, after[part]) if checkpoint else (),
+            first=tuple(_readable(reader, topic, part, from_, edges[part], stable)),
+        )
+    return Survey(topic=described, partitions=surveyed)
+
+
+def find_end(
+    reader: TopicReader, topic: str, edges: Watermarks, found: int | None, stable: int, over: int
+) -> FoundEnd:
+    """Find the first offset from which on records are stamped at or after `over` (ms), strays apart."""
+    if found is None:
+        return FoundEnd(
+            offset=edges.high, how=EndFrom.IDLE, detail="no record is stamped past the day's end and grace"
+        )
+    sample = reader.records(topic, edges.partition, found, stable, SAMPLE) if found < stable else []
+    if found >= stable or _past(sample, over):
+        return FoundEnd(offset=found, how=EndFrom.STAMPED_PAST, detail=f"offset {found} is stamped past it")
+    if not sample:
+        return FoundEnd(
+            offset=stable, how=EndFrom.IDLE, detail=f"no record follows the marker at offset {found}"
+        )
+    return _bisect(reader, topic, edges.partition, found, stable, over)
+
+
+def _bisect(reader: TopicReader, topic: str, partition: int, found: int, stable: int, over: int) -> FoundEnd:
+    """Narrow down between a stray stamp and the LSO, on the median stamp of samples."""
+    before, past = found, stable
+    while past - before > 1:
+        middle = (before + past) // 2
+        sample = reader.records(topic, partition, middle, past, SAMPLE)
+        if not sample or _past(sample, over):
+            past = middle
+        else:
+            before = middle
+    stray = f"the look-up stopped at a stray stamp or marker at offset {found}"
+    if not reader.records(topic, partition, past, stable, 1):
+        return FoundEnd(
+            offset=stable, how=EndFrom.IDLE, detail=f"{stray}; no record after it is stamped past the day"
+        )
+    return FoundEnd(
+        offset=past, how=EndFrom.BISECTED, detail=f"{stray}; most records from {past} on are past it"
+    )
+
+
+def _past(sample: list[SeenRecord], over: int) -> bool:
+    return bool(sample) and statistics.median_low([record.timestamp for record in sample]) >= over
+
+
+def _start(
+    reader: TopicReader, topic: str, edges: Watermarks, found: int | None, first_day: bool
+) -> FoundStart:
+    """Begin at the look-up's answer on the lake's first day, at the log's beginning in a new partition."""
+    offset = (found if found is not None else edges.last_stable) if first_day else 0
+    oldest = reader.records(topic, edges.partition, edges.log_start, edges.last_stable, 1)
+    return FoundStart(
+        offset=max(offset, edges.log_start),
+        oldest=oldest[0].timestamp if oldest else None,
+        anchor=_last_before(reader, topic, edges, offset),
+    )
+
+
+def _last_before(reader: TopicReader, topic: str, edges: Watermarks, offset: int) -> Anchor | None:
+    """Find the last visible record before an offset, looking back ever further."""
+    width, until = 100, min(offset, edges.last_stable)
+    while until > edges.log_start:
+        from_ = max(edges.log_start, until - width)
+        if records := reader.records(topic, edges.partition, from_, until, width):
+            return records[-1].anchor
+        until, width = from_, width * 10
+    return None
+
+
+def anchored(
+    reader: TopicReader, topic: str, checkpoint: PartitionCheckpoint, edges: Watermarks
+) -> tuple[SeenRecord, ...]:
+    """Read what is visible from a checkpoint's anchor to its `seen_until`, two records at most."""
+    until = min(checkpoint.seen_until, edges.last_stable)
+    from_ = max(checkpoint.anchor.offset if checkpoint.anchor else 0, edges.log_start)
+    return tuple(reader.records(topic, checkpoint.partition, from_, until, 2))
+
+
+def _readable(
+    reader: TopicReader, topic: str, partition: int, from_: int, edges: Watermarks, stable: int
+) -> list[SeenRecord]:
+    return reader.records(topic, partition, max(from_, edges.log_start), stable, SAMPLE)
