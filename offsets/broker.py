@@ -27,6 +27,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     OffsetSpec,
     ResourceType,
@@ -95,15 +96,13 @@ class Broker:
         Raises:
             ConfigWrong: the broker has no such topic; it is not created.
         """
-        cluster = self._ask(
-            "the cluster", lambda: self._admin.describe_cluster(request_timeout=self._request)
-        )
+        cluster = self._patiently("the cluster", self._metadata)
         try:
             found = self._ask(
                 f"topic {topic}",
-                lambda: self._admin.describe_topics(
-                    TopicCollection([topic]), request_timeout=self._request
-                )[topic],
+                lambda: self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._request)[
+                    topic
+                ],
             )
         except KafkaException as error:
             if error.args[0].code() in UNKNOWN:
@@ -178,7 +177,7 @@ class Broker:
             answers = self._admin.list_offsets(
                 request, isolation_level=isolation, request_timeout=self._request
             )
-            return {where.partition: answer.result().offset for where, answer in answers.items()}
+            return {where.partition: self._result(answer).offset for where, answer in answers.items()}
 
         return self._patiently(f"offsets of {topic}", ask)
 
@@ -194,8 +193,33 @@ class Broker:
             return {}
         return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
+    def _metadata(self) -> ClusterMetadata:
+        """Ask for the cluster's id and brokers.
+
+        Not by describe_cluster: while a cluster names no broker, as one does that is just coming back,
+        librdkafka 2.16 ends the whole process by an assertion there, and in describe_topics.
+        """
+        try:
+            found = self._admin.list_topics(timeout=min(self._request, 5.0))
+        except KafkaException:
+            self._admin.poll(0)
+            raise
+        if not found.brokers:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker is ready yet"))
+        return found
+
     def _ask(self, what: str, send: Callable[[], Future[T]]) -> T:
-        return self._patiently(what, lambda: send().result())
+        return self._patiently(what, lambda: self._result(send()))
+
+    def _result(self, answer: Future[T]) -> T:
+        """Wait for an answer; the admin client tells of refused credentials only when it is polled."""
+        while True:
+            try:
+                return answer.result(timeout=0.2)
+            except TimeoutError:
+                self._admin.poll(0)
+                if self._refusal is not None:
+                    raise KafkaException(self._refusal) from None
 
     def _patiently(self, what: str, ask: Callable[[], T]) -> T:
         """Ask again, with growing pauses, while the broker is silent."""

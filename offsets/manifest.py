@@ -38,7 +38,7 @@ def from_json(text: bytes, where: str) -> Manifest:
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise _damaged(where, f"no JSON ({error})") from None
     if not isinstance(document, dict) or "format_version" not in document:
         raise _damaged(where, "JSON, but no manifest")
@@ -82,14 +82,16 @@ def plain(value: object) -> object:
 
 
 def _revive(kind: type[Any], value: Any) -> Any:
-    if kind in (Offsets, Contract):
-        return kind(value)
-    raise NotImplementedError(kind)
+    if kind is Offsets:
+        return Offsets(value)
+    if kind is Contract and isinstance(value, dict):
+        return Contract(value)
+    raise ValueError(f"no {kind.__name__} can be made of a {type(value).__name__}")
 
 
 def _checksum(body: object) -> str:
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
-    return hashlib.sha256(canonical.encode()).hexdigest()
+    return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 
 
 def _damaged(where: str, found: str) -> LedgerBroken:

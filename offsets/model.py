@@ -176,12 +176,17 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What one run reads of one partition; offsets below `seen_until` that are not pending are settled."""
+    """What one run looks at of one partition; offsets below `seen_until` that are not pending are settled.
+
+    `reads` are the offsets that are really read: all that are new or pending, and what lies between them
+    where reading on is cheaper than seeking.
+    """
 
     partition: int
     from_offset: int
     seen_until: int
     until_offset: int
+    reads: Offsets
     evidence: Evidence
 
     def __post_init__(self) -> None:
@@ -190,11 +195,11 @@ class Span:
                 f"partition {self.partition}: span must hold 0 <= from {self.from_offset} "
                 f"<= seen_until {self.seen_until} <= until {self.until_offset}"
             )
-
-    @property
-    def offsets(self) -> Offsets:
-        """All offsets of the span."""
-        return Offsets.of([(self.from_offset, self.until_offset)])
+        new = Offsets.between(self.seen_until, self.until_offset)
+        if len(new - self.reads) or len(self.reads - Offsets.between(self.from_offset, self.until_offset)):
+            raise ValueError(
+                f"partition {self.partition}: a span must read all that is new, and no more than itself"
+            )
 
 
 class Contract:
@@ -274,6 +279,11 @@ class DayPlan:
             (p.partition, p.next_from_offset, p.seen_until) for p in self.consumed.partitions
         ]:
             raise ValueError(f"the spans of {self.day.date} do not go on from the checkpoint")
+        for span, part in zip(self.spans, self.consumed.partitions, strict=True):
+            if len(part.pending - span.reads):
+                raise ValueError(
+                    f"partition {span.partition}: pending offsets of {self.day.date} are not read"
+                )
         if self.earlier and self.earlier[-1].end != self.day.start:
             raise ValueError(f"day {self.day.date} must begin where {self.earlier[-1].date} ends")
 
@@ -284,8 +294,8 @@ class DayPlan:
 
     @property
     def offsets(self) -> int:
-        """How many offsets the spans hold; transaction markers count, though they are no records."""
-        return sum(span.until_offset - span.from_offset for span in self.spans)
+        """How many offsets are read; transaction markers count, though they are no records."""
+        return sum(len(span.reads) for span in self.spans)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from offsets.errors import BrokerBehind, ContractChanged, DayNotOver, OffsetsLost, TopicChanged
@@ -29,10 +30,18 @@ from offsets.model import (
     StartFrom,
     day_in,
     midnight,
+    millis,
 )
 from offsets.ranges import Offsets
 from offsets.survey import FoundStart, PartitionSurvey, Survey
 from offsets.topic import SeenRecord, TopicDescription
+
+READ_OVER = 0.05
+"""The share of the needed offsets that may be read beside them rather than skipped."""
+READ_OVER_AT_LEAST = 1_000
+"""So many offsets are read over in any case: less than a fetch brings."""
+MOST_RANGES = 8
+"""No partition is read in more ranges than this."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,8 +191,10 @@ def _continue(
             offset=start,
             log_start=edges.log_start,
         )
-    check_anchor(checkpoint, edges.log_start, looked.after_anchor, topic.compacted)
-    if seen > looked.stable_after:
+    behind = seen > looked.stable_after
+    if looked.after_anchor or not behind:  # an anchor above the LSO cannot be read yet
+        check_anchor(checkpoint, edges.log_start, looked.after_anchor, topic.compacted)
+    if behind:
         raise _behind(part, f"offset {seen}", looked.stable_after)
     pending = len(checkpoint.pending)
     detail = f"the checkpoint, with {pending} pending" if pending else "the checkpoint"
@@ -258,8 +269,9 @@ def _begin(
     raise OffsetsLost(
         expected=f"partition {partition} from offset {0 if not first_day else 'of ' + wanted}",
         found=f"a log that starts at offset {log_start}, and nobody can say what was there before",
-        do=f"The earliest first day that can be proved is {earliest}: set day.first to it. "
-        "Or, where it is known that nothing was lost, run once with --accept-start.",
+        do=f"The earliest first day that can be proved is {earliest}: set day.first "
+        + ("to it. " if first_day else "of a new lake to it. ")
+        + "Or, where it is known that nothing was lost, run once with --accept-start.",
         partition=partition,
         offset=0,
         log_start=log_start,
@@ -273,7 +285,7 @@ def _earliest_provable(start: FoundStart, topic: TopicDescription, terms: Terms,
     if topic.deletes_by_time_alone and topic.retention:
         days.append(now - topic.retention)
     if start.oldest is not None and start.oldest >= 0:
-        days.append(datetime.fromtimestamp(start.oldest / 1000, UTC))
+        days.append(datetime.fromtimestamp(min(start.oldest, millis(now)) / 1000, UTC))
     oldest = min(days, default=now) + terms.future
     return oldest.astimezone(ZoneInfo(terms.zone)).date() + timedelta(days=1)
 
@@ -288,8 +300,27 @@ def _span(checkpoint: PartitionCheckpoint, how: StartFrom, detail: str, looked: 
         from_offset=checkpoint.next_from_offset,
         seen_until=seen,
         until_offset=until,
+        reads=reads_of(checkpoint.pending, seen, until),
         evidence=Evidence(start=how, start_detail=detail, end=looked.end.how, end_detail=looked.end.detail),
     )
+
+
+def reads_of(pending: Offsets, seen_until: int, until: int) -> Offsets:
+    """Choose what is read: pending and new offsets, and the narrowest gaps between them.
+
+    One record with a clock far ahead may be pending for years; what was settled since is not read every
+    night. Gaps are read over while they add little, since every range costs a seek.
+    """
+    needed = Offsets.of([*pending, (seen_until, until)])
+    gaps = sorted((after[0] - before[1], before[1], after[0]) for before, after in pairwise(needed))
+    room = max(len(needed) * READ_OVER, READ_OVER_AT_LEAST)
+    taken: list[tuple[int, int]] = []
+    for width, from_, to in gaps:
+        if width > room and len(gaps) - len(taken) < MOST_RANGES:
+            break
+        room -= width
+        taken.append((from_, to))
+    return Offsets.of([*needed, *taken])
 
 
 def _headroom(found: Survey, now: datetime) -> float | None:
@@ -297,15 +328,17 @@ def _headroom(found: Survey, now: datetime) -> float | None:
     if not found.topic.retention or "delete" not in (found.topic.cleanup_policy or ""):
         return None
     stamps = [look.first[0].timestamp for look in found.partitions.values() if look.first]
+    stamps = [stamp for stamp in stamps if stamp >= 0]
     if not stamps:
         return None
-    gone = datetime.fromtimestamp(min(stamps) / 1000, UTC) + found.topic.retention
-    return round((gone - now) / timedelta(hours=1), 1)
+    # in milliseconds, since a record may be stamped beyond any calendar
+    left = min(stamps) + found.topic.retention // timedelta(milliseconds=1) - millis(now)
+    return round(left / 3_600_000, 1)
 
 
 def _risks(topic: TopicDescription, headroom: float | None, terms: Terms) -> list[str]:
     risks = []
-    if headroom is not None and timedelta(hours=headroom) < terms.headroom:
+    if headroom is not None and headroom < terms.headroom / timedelta(hours=1):
         risks.append(
             f"retention may take the first needed record in {headroom} h (day.headroom: {terms.headroom})"
         )

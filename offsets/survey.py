@@ -79,10 +79,12 @@ def survey(
     after = reader.watermarks(topic, parts)
     surveyed = {}
     for part in parts:
-        start = _start(reader, topic, edges[part], starts.get(part), first_day) if part in new else None
+        stable = after[part].last_stable
+        start = (
+            _start(reader, topic, edges[part], stable, starts.get(part), first_day) if part in new else None
+        )
         checkpoint = known.of(part) if known else None
         from_ = checkpoint.next_from_offset if checkpoint else start.offset if start else 0
-        stable = after[part].last_stable
         surveyed[part] = PartitionSurvey(
             edges=edges[part],
             stable_after=stable,
@@ -104,17 +106,23 @@ def find_end(
         )
     sample = reader.records(topic, edges.partition, found, stable, SAMPLE) if found < stable else []
     if found >= stable or _past(sample, over):
-        return FoundEnd(offset=found, how=EndFrom.STAMPED_PAST, detail=f"offset {found} is stamped past it")
+        end = _after_the_day(found, sample, over)
+        return FoundEnd(offset=end, how=EndFrom.STAMPED_PAST, detail=f"offset {end} is stamped past it")
     if not sample:
+        # what an open transaction holds above the LSO may be of the day too
         return FoundEnd(
-            offset=stable, how=EndFrom.IDLE, detail=f"no record follows the marker at offset {found}"
+            offset=max(stable, edges.high),
+            how=EndFrom.IDLE,
+            detail=f"no record follows the marker at offset {found}",
         )
-    return _bisect(reader, topic, edges.partition, found, stable, over)
+    return _bisect(reader, topic, edges, found, stable, over)
 
 
-def _bisect(reader: TopicReader, topic: str, partition: int, found: int, stable: int, over: int) -> FoundEnd:
+def _bisect(
+    reader: TopicReader, topic: str, edges: Watermarks, found: int, stable: int, over: int
+) -> FoundEnd:
     """Narrow down between a stray stamp and the LSO, on the median stamp of samples."""
-    before, past = found, stable
+    partition, before, past = edges.partition, found, stable
     while past - before > 1:
         middle = (before + past) // 2
         sample = reader.records(topic, partition, middle, past, SAMPLE)
@@ -123,13 +131,22 @@ def _bisect(reader: TopicReader, topic: str, partition: int, found: int, stable:
         else:
             before = middle
     stray = f"the look-up stopped at a stray stamp or marker at offset {found}"
-    if not reader.records(topic, partition, past, stable, 1):
+    sample = reader.records(topic, partition, past, stable, SAMPLE)
+    if not sample:
         return FoundEnd(
-            offset=stable, how=EndFrom.IDLE, detail=f"{stray}; no record after it is stamped past the day"
+            offset=max(stable, edges.high),
+            how=EndFrom.IDLE,
+            detail=f"{stray}; no record after it is stamped past the day",
         )
+    end = _after_the_day(past, sample, over)
     return FoundEnd(
-        offset=past, how=EndFrom.BISECTED, detail=f"{stray}; most records from {past} on are past it"
+        offset=end, how=EndFrom.BISECTED, detail=f"{stray}; most records from {past} on are past it"
     )
+
+
+def _after_the_day(end: int, sample: list[SeenRecord], over: int) -> int:
+    """Move an end behind what the sample there holds of the day: a median is past it before the edge is."""
+    return max([end, *(record.offset + 1 for record in sample if record.timestamp < over)])
 
 
 def _past(sample: list[SeenRecord], over: int) -> bool:
@@ -137,7 +154,7 @@ def _past(sample: list[SeenRecord], over: int) -> bool:
 
 
 def _start(
-    reader: TopicReader, topic: str, edges: Watermarks, found: int | None, first_day: bool
+    reader: TopicReader, topic: str, edges: Watermarks, stable: int, found: int | None, first_day: bool
 ) -> FoundStart:
     """Begin at the look-up's answer on the lake's first day, at the log's beginning in a new partition."""
     offset = (found if found is not None else edges.last_stable) if first_day else 0
@@ -145,13 +162,13 @@ def _start(
     return FoundStart(
         offset=max(offset, edges.log_start),
         oldest=oldest[0].timestamp if oldest else None,
-        anchor=_last_before(reader, topic, edges, offset),
+        anchor=_last_before(reader, topic, edges, min(offset, stable)),
     )
 
 
 def _last_before(reader: TopicReader, topic: str, edges: Watermarks, offset: int) -> Anchor | None:
     """Find the last visible record before an offset, looking back ever further."""
-    width, until = 100, min(offset, edges.last_stable)
+    width, until = 100, offset
     while until > edges.log_start:
         from_ = max(edges.log_start, until - width)
         if records := reader.records(topic, edges.partition, from_, until, width):
