@@ -1,0 +1,1 @@
+"""One day of one topic, from the command line to the commit."""

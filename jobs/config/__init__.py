@@ -1,0 +1,5 @@
+"""One YAML file to frozen settings: what a run is told before it looks at anything."""
+
+from jobs.config.loader import CONFIG_VARIABLE, KafkaSettings, LakeSettings, Late, Settings, load
+
+__all__ = ["CONFIG_VARIABLE", "KafkaSettings", "LakeSettings", "Late", "Settings", "load"]

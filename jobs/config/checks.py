@@ -1,0 +1,158 @@
+"""The rules between the keys of a configuration.
+
+Pure. Each check names the keys that it reads and is left out where one of them has a problem already,
+so that no message rests on a value that was not read. Column types are parsed in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from jobs.config.problems import KeyPath, Problems, shown
+from jobs.config.schema import ConfigFile, KafkaColumn
+from jobs.config.secrets import Referenced
+from jobs.config.spark_keys import is_local, why_fixed
+from jobs.record.columns import Column, name_problem, parse_type
+from jobs.record.rules import EventTimeRule, RecordFormat, Tombstones
+from jobs.record.slots import wired_columns
+
+Check = Callable[[ConfigFile, Problems], None]
+
+
+def check(config: ConfigFile, problems: Problems) -> None:
+    """Note every problem between keys that could be read."""
+    for keys, rule in _CHECKS:
+        if not problems.touch(*keys):
+            rule(config, problems)
+
+
+def _file_sizes(config: ConfigFile, problems: Problems) -> None:
+    smallest, target = config.lake.min_file_size, config.lake.target_file_size
+    if smallest > target:
+        problems.add(
+            ("lake", "min_file_size"),
+            f"expected at most lake.target_file_size, {target.human_readable()}, "
+            f"found {smallest.human_readable()}",
+        )
+
+
+def _time_of_json(config: ConfigFile, problems: Problems) -> None:
+    if config.record.format is not RecordFormat.JSON:
+        return
+    given = config.event_time
+    if given.field is None and given.source is None:
+        problems.add(
+            ("event_time", "field"), "is missing; expected the path of a field, or event_time.source: kafka"
+        )
+    if given.field is not None and given.source is not None:
+        problems.add(("event_time", "field"), "cannot be combined with source: kafka; keep one of them")
+
+
+def _raw(config: ConfigFile, problems: Problems) -> None:
+    if config.record.format is not RecordFormat.RAW:
+        return
+    if config.event_time.field is not None:
+        problems.add(
+            ("event_time", "field"), "cannot be read with record.format raw, which takes Kafka's timestamp"
+        )
+    if config.record.columns:
+        problems.add(
+            ("record", "columns"), "cannot be read with record.format raw, which keeps the value as bytes"
+        )
+    if "kafka_columns" in config.record.model_fields_set and len(set(config.record.kafka_columns)) < len(
+        KafkaColumn
+    ):
+        problems.add(
+            ("record", "kafka_columns"), "record.format raw always keeps key and headers; leave it out"
+        )
+    if config.tombstones is Tombstones.SKIP:
+        problems.add(("tombstones",), "record.format raw keeps records without a value; leave it out")
+
+
+def _no_columns(config: ConfigFile, problems: Problems) -> None:
+    if config.record.format is RecordFormat.JSON and not config.record.columns:
+        problems.add(("record", "columns"), "is missing; expected at least one, such as order_id: string")
+
+
+def _columns(config: ConfigFile, problems: Problems) -> None:
+    seen: dict[str, str] = {}
+    for name, text in config.record.columns.items():
+        path = ("record", "columns", name)
+        if wrong := name_problem(name) or _named_twice(name, seen):
+            problems.add(path, wrong)
+        elif not isinstance(text, str):
+            problems.add(path, f"expected a type such as string or array<bigint>, found {shown(text)}")
+        else:
+            _type(path, text, problems)
+
+
+def _named_twice(name: str, seen: dict[str, str]) -> str | None:
+    first = seen.setdefault(name.casefold(), name)
+    return (
+        None if first == name else f"differs from {first} in case only, which most readers of Parquet ignore"
+    )
+
+
+def _type(path: KeyPath, text: str, problems: Problems) -> None:
+    try:
+        parse_type(text)
+    except ValueError as error:
+        problems.add(path, f"{text.origin} is no type" if isinstance(text, Referenced) else str(error))
+
+
+def _time_in_a_column(config: ConfigFile, problems: Problems) -> None:
+    try:
+        wired_columns(columns_of(config), time_rule(config))
+    except ValueError as error:
+        problems.add(("event_time", "field"), str(error))
+
+
+def _spark(config: ConfigFile, problems: Problems) -> None:
+    for key, value in config.spark.items():
+        path = ("spark", key)
+        if not key.startswith("spark."):
+            problems.add(path, f"expected a key that begins with spark., such as spark.{key}")
+        elif reason := why_fixed(key):
+            problems.add(path, f"is fixed by the job: {reason}")
+        elif not isinstance(value, str):
+            problems.add(path, f"expected one value, found {shown(value)}")
+
+
+def _cluster(config: ConfigFile, problems: Problems) -> None:
+    master = str(config.spark.get("spark.master", "local[*]"))
+    if is_local(master) or config.lake.shared:
+        return
+    problems.add(
+        ("lake", "shared"),
+        f"the lake is a local path, but tasks run elsewhere, on {shown(config.spark['spark.master'])}; "
+        "set it to true where every node sees that path, or use local[*]",
+    )
+
+
+def columns_of(config: ConfigFile) -> tuple[Column, ...]:
+    """Give the columns of a configuration without problems, in their order."""
+    return tuple(
+        Column(name=name, type=parse_type(str(text))) for name, text in config.record.columns.items()
+    )
+
+
+def time_rule(config: ConfigFile) -> EventTimeRule:
+    """Give the rule of the event time; without a field it is Kafka's own timestamp."""
+    given = config.event_time
+    return EventTimeRule(path=given.field or (), format=given.format, zone=given.zone)
+
+
+_CHECKS: tuple[tuple[tuple[KeyPath, ...], Check], ...] = (
+    ((("lake", "min_file_size"), ("lake", "target_file_size")), _file_sizes),
+    ((("record", "format"), ("event_time", "field"), ("event_time", "source")), _time_of_json),
+    (
+        (("record", "format"), ("event_time", "field"), ("record", "kafka_columns"), ("tombstones",)),
+        _raw,
+    ),
+    ((("record", "format"), ("record", "columns")), _no_columns),
+    ((), _columns),
+    ((("record",), ("event_time",)), _time_in_a_column),
+    ((), _spark),
+    ((("lake", "shared"), ("spark", "spark.master")), _cluster),
+)
+"""Each rule with the keys that it must be able to trust; in this order, since later ones rest on earlier."""

@@ -1,0 +1,243 @@
+"""How the text of one key becomes a value: durations, sizes, shares, dates, zones, names.
+
+Pure, but for the zone database. Every reader takes what YAML gave and raises Unlike with the reason,
+which never repeats the value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, timedelta
+from enum import StrEnum
+from typing import Annotated, TypeVar
+from zoneinfo import ZoneInfo, available_timezones
+
+from pydantic import BeforeValidator, ByteSize
+
+from jobs.config.problems import close_to
+from jobs.config.secrets import Secret
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+LONGEST = timedelta(days=20_000)
+"""Keeps every look-up by time after 1970, where Kafka's timestamps begin."""
+
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw])\s*)+")
+_DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
+_ISO_DURATION = re.compile(
+    r"P(?=.)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
+)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", re.IGNORECASE)
+_LARGEST = 1 << 50
+_SHARE = re.compile(r"(\d*\.?\d+)\s*(%?)")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_SERVER = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+):(\d{1,5})")
+_URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_MACHINE_ZONES = ("localtime", "posixrules", "Factory", "posix/", "right/")
+
+
+class Unlike(ValueError):
+    """A value is not what its key expects; `hint` may say more, but never the value."""
+
+    def __init__(self, hint: str = "") -> None:
+        """Take the hint."""
+        super().__init__(hint)
+        self.hint = hint
+
+
+def plain(value: object) -> str:
+    """Give a text that is not empty."""
+    if isinstance(value, Secret):
+        value = value.reveal()
+    if not isinstance(value, str) or not value.strip():
+        raise Unlike
+    return str(value)
+
+
+def duration(value: object) -> timedelta:
+    """Read `90s`, `1h30m`, `30d` or ISO 8601's `PT1H`."""
+    text = plain(value).strip()
+    if text.lstrip("+-").replace(".", "").isdigit():
+        raise Unlike("a duration needs a unit: ms, s, m, h, d or w")
+    if text.startswith("-"):
+        raise Unlike("it cannot be negative")
+    span = _iso_seconds(text) if text.startswith("P") else _seconds(text)
+    if span > LONGEST.total_seconds():
+        raise Unlike(f"it cannot be longer than {LONGEST.days}d")
+    return timedelta(seconds=span)
+
+
+def _seconds(text: str) -> float:
+    if not _DURATION.fullmatch(text):
+        raise Unlike("the units are ms, s, m, h, d and w")
+    return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(text))
+
+
+def _iso_seconds(text: str) -> float:
+    match = _ISO_DURATION.fullmatch(text)
+    if not match:
+        raise Unlike("of ISO 8601's durations only weeks, days, hours, minutes and seconds are read")
+    return sum(
+        float(number or 0) * _UNITS[unit] for number, unit in zip(match.groups(), "wdhms", strict=True)
+    )
+
+
+def size(value: object) -> ByteSize:
+    """Read `256MiB`, `1GB` or a number of bytes; at least one byte."""
+    match = _SIZE.fullmatch(plain(value).strip())
+    if not match:
+        raise Unlike("the units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB")
+    exponent = "BKMGT".index((match[2] or "B")[0].upper())
+    base = 1024 if "i" in (match[2] or "").lower() else 1000
+    number = round(float(match[1]) * base**exponent)
+    if not 1 <= number <= _LARGEST:
+        raise Unlike("it must lie between one byte and 1024 TiB")
+    return ByteSize(number)
+
+
+def share(value: object) -> float:
+    """Read `0.1%` or `0.001` as a share between 0 and 1."""
+    match = _SHARE.fullmatch(plain(value).strip())
+    if not match:
+        raise Unlike
+    number = float(match[1]) / (100 if match[2] else 1)
+    if number > 1:
+        raise Unlike("it must lie between 0% and 100%" + ("" if match[2] else "; write the % sign"))
+    return number
+
+
+def calendar_date(value: object) -> date:
+    """Read `2026-11-01`."""
+    text = plain(value).strip()
+    if not _DATE.fullmatch(text):
+        raise Unlike
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        raise Unlike("the calendar has no such day") from None
+    if not 1970 <= day.year < 9999:
+        raise Unlike("Kafka's timestamps begin in 1970; the years 1970 to 9998 can be read")
+    return day
+
+
+def zone(value: object) -> str:
+    """Read the name of a zone that means the same on every machine."""
+    name = plain(value)
+    if name.startswith(_MACHINE_ZONES):
+        raise Unlike("that zone differs between machines")
+    try:
+        ZoneInfo(name)
+    except (ValueError, OSError, LookupError):
+        raise Unlike(_zone_hint(name)) from None
+    return name
+
+
+def _zone_hint(name: str) -> str:
+    zones = available_timezones()
+    city = {known.rpartition("/")[2]: known for known in sorted(zones)}
+    near = close_to(name, zones) or close_to(name, city)
+    word = near.removeprefix("; did you mean ").removesuffix("?")
+    return f"did you mean {city.get(word, word)}?" if near else ""
+
+
+def topic_name(value: object) -> str:
+    """Read a topic's name as Kafka allows it."""
+    name = plain(value)
+    if name in (".", "..") or not _TOPIC.fullmatch(name):
+        raise Unlike("a name has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is not . or ..")
+    return name
+
+
+def servers(value: object) -> str:
+    """Read `host:port`, several of them with commas or as a list, into one text with commas."""
+    parts = value if isinstance(value, list) else plain(value).split(",")
+    if not parts:
+        raise Unlike
+    return ",".join(_server(part, at) for at, part in enumerate(parts, start=1))
+
+
+def _server(part: object, at: int) -> str:
+    text = part.strip() if isinstance(part, str) else ""
+    match = _SERVER.fullmatch(text)
+    if not match or not 0 < int(match[1]) < 65_536:
+        raise Unlike(f"look at number {at}: both clients need a port, and take no protocol before the host")
+    return text
+
+
+def folder(value: object) -> str:
+    """Read the path of a folder; whether it is there is not looked at."""
+    text = plain(value)
+    if match := _URL.match(text):
+        raise Unlike(
+            "a plain path has no file://"
+            if match[0].lower() == "file://"
+            else f"object stores such as {match[0]} come with a later version"
+        )
+    if text.startswith("~"):
+        raise Unlike("~ is not read; write ${env:HOME} or the whole path")
+    if "\0" in text:
+        raise Unlike("a path holds no NUL")
+    return text
+
+
+def dotted_path(value: object) -> tuple[str, ...]:
+    """Read `meta.created_at` as the names on the way."""
+    names = tuple(plain(value).split("."))
+    if not all(name.strip() for name in names):
+        raise Unlike("a name between two dots is empty")
+    return names
+
+
+def truth(value: object) -> bool:
+    """Read `true` or `false`."""
+    text = plain(value).lower()
+    if text not in ("true", "false"):
+        raise Unlike
+    return text == "true"
+
+
+def secret(value: object) -> Secret:
+    """Hide a text, wherever it came from."""
+    text = plain(value)
+    return value if isinstance(value, Secret) else Secret(text)
+
+
+def text_or_secret(value: object) -> str | Secret:
+    """Read a text, and leave a secret hidden."""
+    text = plain(value)
+    return value if isinstance(value, Secret) else text
+
+
+def mapping(value: object) -> object:
+    """Take a key without anything below it for an empty mapping."""
+    return {} if value is None else value
+
+
+def one_of(choices: type[Choice]) -> Callable[[object], Choice]:
+    """Read one of the values of an enum."""
+
+    def read(value: object) -> Choice:
+        text = plain(value)
+        if text not in list(choices):
+            raise Unlike("" if isinstance(value, Secret) else close_to(text, choices).removeprefix("; "))
+        return choices(text)
+
+    return read
+
+
+Flag = Annotated[bool, BeforeValidator(truth)]
+Duration = Annotated[timedelta, BeforeValidator(duration)]
+Size = Annotated[ByteSize, BeforeValidator(size)]
+Share = Annotated[float, BeforeValidator(share)]
+CalendarDate = Annotated[date, BeforeValidator(calendar_date)]
+Zone = Annotated[str, BeforeValidator(zone)]
+TopicName = Annotated[str, BeforeValidator(topic_name)]
+Servers = Annotated[str, BeforeValidator(servers)]
+Folder = Annotated[str, BeforeValidator(folder)]
+DottedPath = Annotated[tuple[str, ...], BeforeValidator(dotted_path)]
+HiddenText = Annotated[Secret, BeforeValidator(secret)]
+Mapped = Annotated[dict[str, object], BeforeValidator(mapping)]
+TextOrSecret = Annotated[str | Secret, BeforeValidator(text_or_secret)]

@@ -1,0 +1,201 @@
+"""One YAML file to frozen settings; every problem at once, each with its path.
+
+Relies on the file, the environment that it is given, and the files that the configuration names.
+Never talks to Kafka or Spark, never imports what decodes or writes, never shows a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from pathlib import Path
+
+from jobs.config.checks import check, columns_of, time_rule
+from jobs.config.problems import KeyPath, Problems, dotted
+from jobs.config.read import read
+from jobs.config.schema import ConfigFile, KafkaColumn, Late
+from jobs.config.secrets import Referenced, References, Secret, Unresolved
+from jobs.config.security import ClientOptions, Options, client_options
+from jobs.config.strict_yaml import NotYaml, Tree, parse
+from jobs.record.rules import RecordFormat, Rules
+from offsets.errors import ConfigWrong
+from offsets.model import Contract
+
+__all__ = ["CONFIG_VARIABLE", "KafkaSettings", "LakeSettings", "Late", "Secret", "Settings", "load"]
+
+CONFIG_VARIABLE = "KAFKA_DAILY_CONFIG"
+
+_SECURITY = ("kafka", "security")
+_HIDDEN = frozenset({"username", "password", "key_password"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaSettings:
+    """How to reach the broker: `client` for librdkafka, `spark` as options of Spark's Kafka source.
+
+    `timeout` is how long a silent broker is tried.
+    """
+
+    bootstrap_servers: str
+    timeout: timedelta
+    client: Options = field(repr=False)
+    spark: Options = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSettings:
+    """Where days are written, and in which files; sizes in bytes, the path absolute."""
+
+    path: Path
+    target_file_size: int
+    min_file_size: int
+    compression: str
+    shared: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """All that a configuration says, checked; `invalid_limit` is a share, 0.001 for 0.1 %."""
+
+    path: Path
+    topic: str
+    kafka: KafkaSettings
+    zone: str
+    first: date
+    grace: timedelta
+    headroom: timedelta
+    rules: Rules
+    lake: LakeSettings
+    invalid_limit: float
+    late: Late
+    spark: Mapping[str, str] = field(repr=False)
+
+    def contract(self) -> Contract:
+        """Give the contract that a lake's days are settled under."""
+        return self.rules.contract(self.zone, self.first)
+
+
+def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
+    """Read the configuration at `path`, else at $KAFKA_DAILY_CONFIG; raise ConfigWrong with every problem."""
+    file = _find(path, environ)
+    problems = Problems()
+    try:
+        tree = parse(_text(file), problems)
+    except NotYaml as error:
+        problems.add((), str(error))
+        raise _wrong(file, problems) from None
+    filled = _fill(tree, (), References(file.parent, environ), problems)
+    config = read(ConfigFile, filled, problems)
+    check(config, problems)
+    options = client_options(config.kafka.security, file.parent, problems)
+    if problems:
+        raise _wrong(file, problems)
+    return _settings(file, config, options)
+
+
+def _find(path: Path | None, environ: Mapping[str, str]) -> Path:
+    named = path or environ.get(CONFIG_VARIABLE)
+    if named:
+        return Path(named).absolute()
+    raise ConfigWrong(
+        expected=f"a configuration named by --config or {CONFIG_VARIABLE}",
+        found="neither",
+        do="Copy conf/example.yaml, change what is yours, and name the copy with --config.",
+    )
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8-sig")
+    except (FileNotFoundError, NotADirectoryError):
+        raise ConfigWrong(
+            expected=f"a configuration at {file}",
+            found="no such file",
+            do="Copy conf/example.yaml there and change what is yours, or name another file with --config.",
+        ) from None
+    except OSError as error:
+        raise NotYaml(f"cannot read the file: {error.strerror}") from None
+    except ValueError:
+        raise NotYaml("the file is not UTF-8 text") from None
+
+
+def _wrong(file: Path, problems: Problems) -> ConfigWrong:
+    lines = "\n".join(f"  {problem}" for problem in problems)
+    count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
+    return ConfigWrong(
+        expected="a configuration that says what it means",
+        found=f"{count}:\n{lines}\nin {file}",
+        do="Correct what is listed and run again; conf/example.yaml shows every key.",
+        problems=[{"path": dotted(problem.path), "problem": problem.problem} for problem in problems],
+    )
+
+
+def _fill(tree: Tree, path: KeyPath, references: References, problems: Problems) -> object:
+    """Fill in the references of a tree; below kafka.security they and all credentials become Secrets."""
+    match tree:
+        case dict():
+            return {key: _fill(value, (*path, key), references, problems) for key, value in tree.items()}
+        case list():
+            return [
+                _fill(value, (*path, str(at)), references, problems) for at, value in enumerate(tree, start=1)
+            ]
+        case None:
+            return None
+        case str():
+            try:
+                return _hidden(references.fill(tree), path)
+            except Unresolved as error:
+                problems.add(path, str(error))
+                return None
+
+
+def _hidden(text: str, path: KeyPath) -> str | Secret:
+    if path[:2] != _SECURITY:
+        return text
+    if isinstance(text, Referenced):
+        return Secret(text, text.origin)
+    return Secret(text) if path == _SECURITY or path[2] in _HIDDEN else text
+
+
+def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Settings:
+    servers = config.kafka.bootstrap_servers
+    java = {"bootstrap.servers": servers, **options.java}
+    return Settings(
+        path=file,
+        topic=config.topic,
+        kafka=KafkaSettings(
+            bootstrap_servers=servers,
+            timeout=config.kafka.timeout,
+            client={"bootstrap.servers": servers, **options.librdkafka},
+            spark={f"kafka.{name}": value for name, value in java.items()},
+        ),
+        zone=config.day.zone,
+        first=config.day.first,
+        grace=config.day.grace,
+        headroom=config.day.headroom,
+        rules=_rules(config),
+        lake=LakeSettings(
+            path=file.parent / config.lake.path,
+            target_file_size=int(config.lake.target_file_size),
+            min_file_size=int(config.lake.min_file_size),
+            compression=config.lake.compression.value,
+            shared=config.lake.shared,
+        ),
+        invalid_limit=config.invalid.limit,
+        late=config.late,
+        spark={key: str(value) for key, value in config.spark.items()},
+    )
+
+
+def _rules(config: ConfigFile) -> Rules:
+    raw = config.record.format is RecordFormat.RAW
+    return Rules(
+        format=config.record.format,
+        columns=columns_of(config),
+        kafka_columns=frozenset(part.value for part in (KafkaColumn if raw else config.record.kafka_columns)),
+        event_time=time_rule(config),
+        past=config.validity.past,
+        future=config.validity.future,
+        tombstones=config.tombstones,
+    )

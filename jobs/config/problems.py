@@ -1,0 +1,94 @@
+"""What is wrong with a configuration, collected until all of it is known.
+
+Pure. A problem names the path of the key and says what was expected and found; a value that may be
+secret is never shown. Nothing here raises.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from jobs.config.secrets import Referenced, Secret
+
+KeyPath = tuple[str, ...]
+
+SHOWN_LENGTH = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """One thing that a person must correct, at the path of one key."""
+
+    path: KeyPath
+    problem: str
+
+    def __str__(self) -> str:
+        """Give the problem as one line."""
+        return f"{dotted(self.path)}: {self.problem}" if self.path else self.problem
+
+
+class Problems:
+    """The problems found so far; the first one at a path is the one that counts."""
+
+    def __init__(self) -> None:
+        """Start without any."""
+        self._found: dict[KeyPath, Problem] = {}
+
+    def add(self, path: KeyPath, problem: str) -> None:
+        """Note a problem, unless its path has one already."""
+        self._found.setdefault(path, Problem(path=path, problem=problem))
+
+    def at(self, path: KeyPath) -> bool:
+        """Tell whether this very path has a problem."""
+        return path in self._found
+
+    def touch(self, *paths: KeyPath) -> bool:
+        """Tell whether a problem lies at, above or below one of the paths."""
+        return any(_share(path, found) for path in paths for found in self._found)
+
+    def __iter__(self) -> Iterator[Problem]:
+        """Give the problems in the order in which they were found."""
+        return iter(self._found.values())
+
+    def __len__(self) -> int:
+        """Count the problems."""
+        return len(self._found)
+
+
+def _share(a: KeyPath, b: KeyPath) -> bool:
+    return all(x == y for x, y in zip(a, b, strict=False))
+
+
+def dotted(path: KeyPath) -> str:
+    """Write a path as `day.grace`; a key that would not print is written with escapes."""
+    return ".".join(key if key.isprintable() else repr(key) for key in path)
+
+
+def shown(value: object) -> str:
+    """Say what was found, without the value where it may be a secret."""
+    match value:
+        case None:
+            return "nothing"
+        case Secret() | Referenced():
+            return value.origin
+        case str() if "\n" in value or "-----" in value:
+            return f"a text of {len(value)} characters"
+        case str() if len(value) > SHOWN_LENGTH:
+            return repr(value[:SHOWN_LENGTH]) + "..."
+        case str():
+            return repr(value)
+        case dict():
+            return "a mapping"
+        case list():
+            return "a list"
+        case _:
+            return f"a {type(value).__name__}"
+
+
+def close_to(word: str, choices: Iterable[str]) -> str:
+    """Give `; did you mean X?` for the choice that is nearest to a word, or nothing."""
+    by_lower = {choice.lower(): choice for choice in choices}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
+    return f"; did you mean {by_lower[near[0]]}?" if near else ""

@@ -1,0 +1,107 @@
+"""Values that must not be seen, and the references `${env:NAME}` and `${file:PATH}` that bring them in.
+
+Relies on the environment that it is given and on the files that a reference names.
+A secret shows itself to `reveal` only: not to repr, str, format, JSON or `dataclasses.asdict`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+_REFERENCE = re.compile(r"\$(?P<literal>\$?)\{(?P<inside>[^}]*)(?P<closed>\}?)")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Secret:
+    """A text that hides itself; `origin` says in words where it came from."""
+
+    __slots__ = ("_value", "origin")
+
+    def __init__(self, value: str, origin: str = "a hidden value") -> None:
+        """Hide a value."""
+        self._value = str(value)
+        self.origin = origin
+
+    def reveal(self) -> str:
+        """Give the value."""
+        return self._value
+
+    def __repr__(self) -> str:
+        """Hide the value."""
+        return "Secret(***)"
+
+    def __str__(self) -> str:
+        """Hide the value."""
+        return "***"
+
+    def __eq__(self, other: object) -> bool:
+        """Compare the values."""
+        return isinstance(other, Secret) and self._value == other._value
+
+    def __hash__(self) -> int:
+        """Hash the value."""
+        return hash(self._value)
+
+
+class Referenced(str):
+    """A plain text that came out of a reference: usable, but not repeated in messages."""
+
+    origin: str = "a referenced value"
+
+    @classmethod
+    def of(cls, value: str, origin: str) -> Referenced:
+        """Keep a text and where it came from."""
+        text = cls(value)
+        text.origin = origin
+        return text
+
+
+class Unresolved(ValueError):
+    """A reference that leads nowhere; the message says why, and shows no value."""
+
+
+class References:
+    """Fills in references from one environment and from files relative to one folder."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
+        """Take the folder of the config file and the environment."""
+        self._folder, self._environ = folder, environ
+
+    def fill(self, text: str) -> str:
+        """Replace each reference by its value and `$${` by `${`; raise Unresolved where there is none."""
+        origins: list[str] = []
+
+        def value(match: re.Match[str]) -> str:
+            if match["literal"]:
+                return match[0][1:]
+            origins.append(match[0])
+            return self._value(match["inside"], closed=bool(match["closed"]))
+
+        filled = _REFERENCE.sub(value, text)
+        return Referenced.of(filled, f"the value of {' and '.join(origins)}") if origins else filled
+
+    def _value(self, inside: str, *, closed: bool) -> str:
+        kind, _, name = inside.partition(":")
+        if closed and kind == "env" and _NAME.fullmatch(name):
+            return self._variable(name)
+        if closed and kind == "file" and name:
+            return self._text(name)
+        raise Unresolved(
+            "expected ${env:NAME} or ${file:PATH}, found another text after ${; "
+            "write $${ where ${ is meant as it stands"
+        )
+
+    def _variable(self, name: str) -> str:
+        if name not in self._environ:
+            raise Unresolved(f"the environment variable {name} is not set; set it where the job is started")
+        return self._environ[name]
+
+    def _text(self, name: str) -> str:
+        try:
+            return (self._folder / name).read_text(encoding="utf-8").rstrip("\r\n")
+        except OSError as error:
+            raise Unresolved(f"cannot read the file {self._folder / name}: {error.strerror}") from None
+        except ValueError:
+            raise Unresolved(f"the file {self._folder / name} is not UTF-8 text") from None
