@@ -1,0 +1,261 @@
+"""Decoded values to Arrow arrays, a column at a time.
+
+Relies on `jobs.record.payload` for values of the right type; checks what a type cannot say (decimals, times).
+Never fails for a batch: what one value did is a fault of that value, with the index of its record.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Context, Inexact, InvalidOperation
+from decimal import Decimal as Number
+from itertools import chain
+from typing import Any, assert_never
+from zoneinfo import ZoneInfo
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec.structs import astuple
+
+from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct, ddl
+from jobs.record.eventtime import Faults, epochs, instants
+from jobs.record.payload import Row, row_type
+from jobs.record.rules import TimeFormat
+from jobs.record.schema import INSTANT, arrow_type
+
+Values = Sequence[Any]
+Make = Callable[[Values], tuple[pa.Array, Faults]]
+"""Makes an array of as many slots as there are values, with the faults of those it could not take."""
+
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeReader:
+    """How a column's times are written; RFC 3339 with a zone, unless it is the event time's."""
+
+    format: TimeFormat = TimeFormat.ISO8601
+    zone: ZoneInfo | None = None
+
+    def read(self, values: Values) -> tuple[pa.Int64Array, Faults]:
+        """Read times, given as an array or as values, to microseconds since the epoch."""
+        if self.format is TimeFormat.ISO8601:
+            texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
+            return instants(texts, self.zone)
+        counts = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
+        return epochs(counts, self.format)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimeAt:
+    """Where below a column the event time stands, as the rest of its path, and how it is written."""
+
+    path: tuple[str, ...]
+    reader: TimeReader
+
+    def below(self, name: str) -> EventTimeAt | None:
+        """Give what is left of the path below a field, or None where it leads elsewhere."""
+        return EventTimeAt(path=self.path[1:], reader=self.reader) if self.path[:1] == (name,) else None
+
+
+def maker(type: ColumnType, wire: ColumnType, path: str, event: EventTimeAt | None) -> Make:
+    """Give what makes a column's array; `wire` is its type with the slots that only the event time needs."""
+    if _plain(type):
+        return _plainly(arrow_type(type))
+    match type:
+        case Scalar(Kind.TIMESTAMP):
+            return _timestamps(path, event.reader if event else TimeReader())
+        case Scalar():
+            return _texts
+        case Decimal():
+            return _decimals(type, path)
+        case Struct(fields):
+            return _structs(fields, wire.fields if isinstance(wire, Struct) else fields, path, event)
+        case Array(element):
+            return _lists(type, maker(element, element, f"{path}[...]", None))
+        case Map(value):
+            return _maps(type, maker(value, value, f"{path}[...]", None))
+        case _:
+            assert_never(type)
+
+
+def pinned(make: Make, type: ColumnType, path: str) -> Make:
+    """Make an array even where Arrow refuses a value, by pinning the refusal on its record alone."""
+
+    def guarded(values: Values) -> tuple[pa.Array, Faults]:
+        try:
+            return make(values)
+        except MemoryError:
+            raise
+        except (pa.ArrowException, ValueError, TypeError, OverflowError):
+            if len(values) < 2:
+                cause = f"Not a value of `{ddl(type)}` - at `{path}`"
+                return pa.nulls(len(values), arrow_type(type)), dict.fromkeys(range(len(values)), cause)
+        half = len(values) // 2
+        left, right = guarded(values[:half]), guarded(values[half:])
+        faults = left[1] | {half + index: cause for index, cause in right[1].items()}
+        return pa.concat_arrays([left[0], right[0]]), faults
+
+    return guarded
+
+
+def _plain(type: ColumnType) -> bool:
+    """Tell whether Arrow takes the decoded values as they are."""
+    match type:
+        case Scalar(kind):
+            return kind not in (Kind.JSON, Kind.TIMESTAMP)
+        case Array(inner) | Map(inner):
+            return _plain(inner)
+        case _:
+            return False
+
+
+def _plainly(arrow: pa.DataType) -> Make:
+    def make(values: Values) -> tuple[pa.Array, Faults]:
+        return pa.array(values, arrow), {}
+
+    return make
+
+
+def _timestamps(path: str, reader: TimeReader) -> Make:
+    def make(values: Values) -> tuple[pa.Array, Faults]:
+        micros, faults = reader.read(values)
+        return micros.cast(INSTANT), at(path, faults)
+
+    return make
+
+
+def at(path: str, faults: Faults) -> Faults:
+    """Say in each cause where its value stands, as msgspec does."""
+    return {index: f"{cause} - at `{path}`" for index, cause in faults.items()}
+
+
+def _text(raw: msgspec.Raw | None) -> bytes | None:
+    """Give a value's own text, or None where it is missing or null."""
+    text = b"null" if raw is None else bytes(raw)
+    return None if text == b"null" else text
+
+
+def _texts(values: Values) -> tuple[pa.Array, Faults]:
+    return pa.array([_text(value) for value in values], pa.string()), {}
+
+
+def _decimals(type: Decimal, path: str) -> Make:
+    unit = Number((0, (1,), -type.scale))
+    exact = Context(prec=type.precision, traps=[InvalidOperation, Inexact])
+
+    def number(text: bytes) -> Number:
+        """Read a number, in quotes or not, with exactly the column's digits behind the point."""
+        digits = msgspec.json.decode(text, type=str) if text[:1] == b'"' else text.decode()
+        if not _NUMBER.fullmatch(digits):
+            raise ValueError(f"Not a number for `{ddl(type)}`")
+        try:
+            return Number(digits).quantize(unit, context=exact)
+        except (InvalidOperation, Inexact):
+            raise ValueError(f"More digits than `{ddl(type)}` has") from None
+
+    def make(values: Values) -> tuple[pa.Array, Faults]:
+        numbers: list[Number | None] = [None] * len(values)
+        faults = Faults()
+        for index, value in enumerate(values):
+            if (text := _text(value)) is not None:
+                try:
+                    numbers[index] = number(text)
+                except ValueError as wrong:
+                    faults[index] = str(wrong)
+        return pa.array(numbers, arrow_type(type)), at(path, faults)
+
+    return make
+
+
+def _structs(
+    fields: tuple[Column, ...], wired: tuple[Column, ...], path: str, event: EventTimeAt | None
+) -> Make:
+    arrow = [pa.field(field.name, arrow_type(field.type)) for field in fields]
+    plain = fields == wired and all(_plain(field.type) for field in fields)
+    blank = row_type(wired)()
+    makers = [
+        maker(field.type, wire.type, f"{path}.{field.name}", event.below(field.name) if event else None)
+        for field, wire in zip(fields, wired, strict=False)
+    ]
+
+    def make_plain(values: Values) -> tuple[pa.Array, Faults]:
+        return pa.array([None if row is None else astuple(row) for row in values], pa.struct(arrow)), {}
+
+    def make(values: Values) -> tuple[pa.Array, Faults]:
+        if not values:
+            return pa.array([], pa.struct(arrow)), {}
+        parts, faults = make_slots(makers, columns_of([blank if row is None else row for row in values]))
+        absent = pa.array([row is None for row in values], pa.bool_())
+        return pa.StructArray.from_arrays(parts, fields=arrow, mask=absent), faults
+
+    return make_plain if plain else make
+
+
+def make_slots(makers: Sequence[Make], slots: Sequence[Values]) -> tuple[list[pa.Array], Faults]:
+    """Make the arrays of slots, as many as there are makers; of two faults the first counts."""
+    made = [make(slot) for make, slot in zip(makers, slots, strict=False)]
+    faults = Faults()
+    for _, wrong in made:
+        faults = wrong | faults
+    return [part for part, _ in made], faults
+
+
+def columns_of(rows: Sequence[Row]) -> Sequence[Values]:
+    """Turn rows into columns."""
+    return list(zip(*map(astuple, rows), strict=True))
+
+
+def _lists(type: Array, make_element: Make) -> Make:
+    def make(values: Values) -> tuple[pa.Array, Faults]:
+        offsets = _offsets(values)
+        elements, faults = make_element(list(chain.from_iterable(value or () for value in values)))
+        made = pa.ListArray.from_arrays(
+            pa.array(offsets), elements, type=arrow_type(type), mask=_absent(values)
+        )
+        return made, _lifted(faults, offsets)
+
+    return make
+
+
+def _maps(type: Map, make_value: Make) -> Make:
+    def make(values: Values) -> tuple[pa.Array, Faults]:
+        offsets = _offsets(values)
+        keys = pa.array(list(chain.from_iterable(value or () for value in values)), pa.string())
+        items, faults = make_value([item for value in values if value for item in value.values()])
+        made = pa.MapArray.from_arrays(
+            pa.array(offsets), keys, items, type=arrow_type(type), mask=_absent(values)
+        )
+        return made, _lifted(faults, offsets)
+
+    return make
+
+
+def _offsets(values: Values) -> np.ndarray[Any, np.dtype[np.int32]]:
+    offsets = np.zeros(len(values) + 1, np.int32)
+    np.cumsum([0 if value is None else len(value) for value in values], out=offsets[1:])
+    return offsets
+
+
+def _absent(values: Values) -> pa.BooleanArray:
+    return pa.array([value is None for value in values], pa.bool_())
+
+
+def _lifted(faults: Faults, offsets: np.ndarray[Any, np.dtype[np.int32]]) -> Faults:
+    """Give an element's fault to the value that holds it, to the first of each."""
+    lifted = Faults()
+    for index in sorted(faults):
+        lifted.setdefault(int(np.searchsorted(offsets, index, side="right")) - 1, faults[index])
+    return lifted
+
+
+def nulled(array: pa.Array, faults: Faults) -> pa.Array:
+    """Make null the slots of records that are not valid."""
+    if not faults:
+        return array
+    gone = np.zeros(len(array), np.bool_)
+    gone[list(faults)] = True
+    return array.take(pa.array(np.arange(len(array)), mask=gone))

@@ -1,0 +1,215 @@
+"""Payloads to typed columns and event times, or to a cause.
+
+Relies on `payload` for JSON, `arrays` for columns and `eventtime` for times; Arrow in, Arrow out.
+Never lets a record's verdict depend on its neighbours: a batch decodes as its records do one by one.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from zoneinfo import ZoneInfo
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.record.arrays import (
+    EventTimeAt,
+    Make,
+    TimeReader,
+    Values,
+    at,
+    columns_of,
+    make_slots,
+    maker,
+    nulled,
+    pinned,
+)
+from jobs.record.columns import Column, Kind, Scalar, Struct
+from jobs.record.eventtime import OUT_OF_YEARS, Faults, within_years
+from jobs.record.payload import Payloads
+from jobs.record.rules import RecordFormat, Rules, TimeFormat
+from jobs.record.schema import INSTANT, record_schema
+from jobs.record.slots import problems, wired_columns
+
+CHUNK = 1024
+"""Records decoded and turned into columns at a time: as many as stay in a core's cache."""
+
+NO_EVENT_TIME = "No event time"
+NO_KAFKA_TIMESTAMP = "No Kafka timestamp"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded:
+    """What the payloads of a batch hold, one slot a record.
+
+    `columns` are the record's own in the order of the schema, and null where the record is not valid;
+    `event_time` is in microseconds since the epoch, UTC, and null there too; `cause` is null elsewhere.
+    """
+
+    columns: list[pa.Array]
+    event_time: pa.Int64Array
+    cause: pa.StringArray
+
+
+class Decoder:
+    """Decode the records of one topic; built once a task."""
+
+    def __init__(self, rules: Rules) -> None:
+        """Compile the rules; rules by which nothing can be decoded are a ValueError."""
+        if wrong := problems(rules):
+            raise ValueError("; ".join(wrong))
+        self._json = _JsonRecords(rules) if rules.format is RecordFormat.JSON else None
+        self._time = _EventTime(rules) if rules.event_time.path else None
+
+    def decode(self, values: pa.BinaryArray, kafka_timestamp: pa.TimestampArray) -> Decoded:
+        """Decode a batch; a record's columns, event time and cause depend on that record alone."""
+        with _no_garbage_collection():
+            read = self._json.read(values, self._time) if self._json else _Read(columns=[values])
+        if self._time and read.written is not None:
+            times, untimed = self._time.times(read.written)
+            if self._time.instant_column is not None:
+                read.columns[self._time.instant_column] = times.cast(INSTANT)
+        else:
+            times, untimed = _kafka_times(kafka_timestamp)
+        late = read.unmade | untimed
+        return Decoded(
+            columns=[nulled(column, late) for column in read.columns],
+            event_time=nulled(times, read.unread | late),
+            cause=_causes(late | read.unread, len(values)),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Read:
+    """What was read of a batch: its columns, and its event times as written, where records say them.
+
+    `unread` are the payloads that are not valid, blank in all columns; `unmade` those with a value that
+    its column cannot hold.
+    """
+
+    columns: list[pa.Array]
+    written: pa.Array | None = None
+    unread: Faults = field(default_factory=dict)
+    unmade: Faults = field(default_factory=dict)
+
+
+class _JsonRecords:
+    """Read JSON records into columns, chunk by chunk."""
+
+    def __init__(self, rules: Rules) -> None:
+        wired = wired_columns(rules.columns, rules.event_time)
+        event = _event_time_at(rules)
+        self._payloads = Payloads(wired)
+        self._types = [*record_schema(rules).types]
+        self._makers: list[Make] = []
+        for column, wire in zip(rules.columns, wired, strict=False):
+            where = f"$.{column.name}"
+            make = maker(column.type, wire.type, where, event.below(column.name))
+            shared = event.path == (column.name,) and column.type == Scalar(Kind.TIMESTAMP)
+            self._makers.append(_left_out if shared else pinned(make, column.type, where))
+
+    def read(self, values: pa.BinaryArray, time: _EventTime | None) -> _Read:
+        """Give the columns of a batch, and the event times as `time` finds them."""
+        batch = _Read(columns=[pa.array([], type) for type in self._types])
+        parts: list[list[pa.Array]] = []
+        written: list[pa.Array] = []
+        for start in range(0, len(values), CHUNK):
+            rows, unread = self._payloads.read(values.slice(start, CHUNK))
+            slots = columns_of(rows)
+            arrays, unmade = make_slots(self._makers, slots)
+            parts.append(arrays)
+            if time and time.written_column is None:
+                written.append(time.written(slots))
+            batch.unread |= {start + index: cause for index, cause in unread.items()}
+            batch.unmade |= {start + index: cause for index, cause in unmade.items()}
+        if parts:
+            batch.columns = [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
+        if time and time.written_column is not None:
+            batch.written = batch.columns[time.written_column]
+        elif time:
+            batch.written = pa.concat_arrays([time.written(()), *written])
+        return batch
+
+
+def _left_out(values: Values) -> tuple[pa.Array, Faults]:
+    return pa.nulls(len(values), INSTANT), {}
+
+
+class _EventTime:
+    """Find the event time among the slots of decoded rows, and read it once.
+
+    `written_column` is the column that holds it as written, `instant_column` the one that holds what was
+    read; None where it is none of them, or lies deeper.
+    """
+
+    def __init__(self, rules: Rules) -> None:
+        event, wired = _event_time_at(rules), wired_columns(rules.columns, rules.event_time)
+        self._where = f"$.{'.'.join(event.path)}"
+        self._reader = event.reader
+        self._slot, *self._below = _slots(wired, event.path)
+        self._arrow = pa.string() if event.reader.format is TimeFormat.ISO8601 else pa.int64()
+        types: dict[tuple[str, ...], pa.DataType] = {
+            (column.name,): column.type for column in record_schema(rules)
+        }
+        same = types.get(event.path)
+        self.written_column = self._slot if same == self._arrow else None
+        self.instant_column = self._slot if same == INSTANT else None
+
+    def written(self, slots: Sequence[Values]) -> pa.Array:
+        """Give the event times as the records write them."""
+        found = slots[self._slot] if slots else ()
+        for below in self._below:
+            found = [None if inner is None else getattr(inner, f"f{below}") for inner in found]
+        return pa.array(found, self._arrow)
+
+    def times(self, written: pa.Array) -> tuple[pa.Int64Array, Faults]:
+        """Read the event times; a missing one is a fault like any other."""
+        times, faults = self._reader.read(written)
+        if written.null_count:
+            faults |= dict.fromkeys(pc.indices_nonzero(written.is_null()).to_pylist(), NO_EVENT_TIME)
+        return times, at(self._where, faults)
+
+
+def _event_time_at(rules: Rules) -> EventTimeAt:
+    rule = rules.event_time
+    zone = ZoneInfo(rule.zone) if rule.path and rule.format is TimeFormat.ISO8601 else None
+    return EventTimeAt(path=rule.path, reader=TimeReader(format=rule.format, zone=zone))
+
+
+def _slots(columns: tuple[Column, ...], path: tuple[str, ...]) -> list[int]:
+    """Give the number of the slot at each step of a path."""
+    index = next(index for index, column in enumerate(columns) if column.name == path[0])
+    inner = columns[index].type
+    return [index, *(_slots(inner.fields, path[1:]) if isinstance(inner, Struct) else ())]
+
+
+def _kafka_times(stamps: pa.TimestampArray) -> tuple[pa.Int64Array, Faults]:
+    micros = stamps.cast(INSTANT).cast(pa.int64())
+    times = within_years(micros)
+    faults: Faults = {}
+    if times.null_count:
+        outside = pc.indices_nonzero(pc.and_(times.is_null(), micros.is_valid())).to_pylist()
+        faults = dict.fromkeys(outside, f"{OUT_OF_YEARS} - Kafka timestamp")
+        faults |= dict.fromkeys(pc.indices_nonzero(micros.is_null()).to_pylist(), NO_KAFKA_TIMESTAMP)
+    return times, faults
+
+
+def _causes(faults: Faults, rows: int) -> pa.StringArray:
+    if not faults:
+        return pa.nulls(rows, pa.string())
+    return pa.array([faults.get(index) for index in range(rows)], pa.string())
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Spare the collector the millions of short-lived values of a batch; none of them is in a cycle."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,196 @@
+"""Times as records write them, to microseconds since the epoch in UTC.
+
+Relies on RFC 3339, section 5.6, whose note allows a space for the T, and on PEP 495 for local times.
+Never rounds: a fraction is cut to microseconds. What Arrow reads at once, `instant` reads the same.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from zoneinfo import ZoneInfo
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.record.rules import TimeFormat
+from jobs.record.schema import INSTANT
+
+Faults = dict[int, str]
+"""Why values cannot be read, by their index."""
+
+FIRST = -62_135_596_800_000_000
+"""0001-01-01T00:00:00Z."""
+LAST = 253_402_300_799_999_999
+"""9999-12-31T23:59:59.999999Z."""
+
+NOT_A_TIME = "Not an RFC 3339 time"
+NO_SUCH_TIME = "No such date or time of day"
+LEAP_SECOND = "A leap second, which no column can hold"
+NO_ZONE = "A time without a zone"
+OUT_OF_YEARS = "Outside the years 1 to 9999"
+
+UNITS = {TimeFormat.EPOCH_S: 1_000_000, TimeFormat.EPOCH_MS: 1_000, TimeFormat.EPOCH_US: 1}
+"""The microseconds in one unit of an epoch format."""
+
+_RFC3339 = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
+    r"(?:\.([0-9]+))?(?:([Zz])|([+-])([0-9]{2}):([0-9]{2}))?"
+)
+_OFFSET = r"^....-..-..T..:..:..(?:\.[0-9]{1,6})?[+-]..:..$"
+_LOCAL = r"^....-..-..T..:..:..(?:\.[0-9]{1,6})?$"
+_LONG = r"^(.{19}\.[0-9]{6})[0-9]+"
+_EPOCH = datetime(1970, 1, 1)
+_MICROSECOND = timedelta(microseconds=1)
+_HOUR = 3_600_000_000
+_FEW = 32
+_NO_TEXT = pa.scalar(None, pa.string())
+
+
+def instant(text: str, zone: ZoneInfo | None) -> int:
+    """Read one time, exactly; a ValueError says in a fixed sentence why it cannot be read.
+
+    A zone-less time is read in `zone`: of two instants the first, and in a gap the offset before it
+    holds (PEP 495, fold=0). Without a zone it is refused.
+    """
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        raise ValueError(NOT_A_TIME)
+    year, month, day, hour, minute, second = map(int, found.groups()[:6])
+    fraction, utc, sign, hours, minutes = found.groups()[6:]
+    if year == 0:
+        raise ValueError(OUT_OF_YEARS)
+    if second == 60:
+        raise ValueError(LEAP_SECOND)
+    try:
+        local = datetime(year, month, day, hour, minute, second)
+    except ValueError:
+        raise ValueError(NO_SUCH_TIME) from None
+    micros = (local - _EPOCH) // _MICROSECOND + int((fraction or "")[:6].ljust(6, "0"))
+    if sign:
+        micros -= _offset(sign, int(hours), int(minutes))
+    elif not utc:
+        micros -= _local_offset(local, zone)
+    if not FIRST <= micros <= LAST:
+        raise ValueError(OUT_OF_YEARS)
+    return micros
+
+
+def _offset(sign: str, hours: int, minutes: int) -> int:
+    if hours > 23 or minutes > 59:
+        raise ValueError(NO_SUCH_TIME)
+    micros = (hours * 60 + minutes) * 60_000_000
+    return -micros if sign == "-" else micros
+
+
+def _local_offset(local: datetime, zone: ZoneInfo | None) -> int:
+    if zone is None:
+        raise ValueError(NO_ZONE)
+    return (local.replace(tzinfo=zone).utcoffset() or timedelta()) // _MICROSECOND
+
+
+def instants(texts: pa.StringArray, zone: ZoneInfo | None) -> tuple[pa.Int64Array, Faults]:
+    """Read many times; null stays null, and a time that cannot be read is null with its reason."""
+    micros = within_years(_cast(texts)) if _all(_ends_in_z(texts)) else _mixed(texts, zone)
+    if micros.null_count == texts.null_count:
+        return micros, {}
+    left = pc.indices_nonzero(pc.and_(texts.is_valid(), micros.is_null())).to_pylist()
+    return _slow(texts.to_pylist(), zone, micros, left)
+
+
+def _mixed(texts: pa.StringArray, zone: ZoneInfo | None) -> pa.Int64Array:
+    """Read the shapes that Arrow reads as RFC 3339 does; any other is null, for the slow path to read."""
+    if pc.any(pc.match_substring_regex(texts, _LONG)).as_py():
+        texts = pc.replace_substring_regex(texts, _LONG, r"\1")
+    zoned = pc.or_(_ends_in_z(texts), pc.match_substring_regex(texts, _OFFSET))
+    micros = within_years(_cast(pc.if_else(zoned, texts, _NO_TEXT)))
+    if zone is None or _all(zoned):
+        return micros
+    local = pc.match_substring_regex(texts, _LOCAL)
+    there = _cast(pc.if_else(local, pc.binary_join_element_wise(texts, "Z", ""), _NO_TEXT))
+    return pc.coalesce(micros, within_years(_shifted(within_years(there), zone)))
+
+
+def _shifted(local: pa.Int64Array, zone: ZoneInfo) -> pa.Int64Array:
+    """Give the instants of local times; null within an hour in which the zone's offset changes."""
+    hours, of_hour = np.unique(local.fill_null(0).to_numpy() // _HOUR, return_inverse=True)
+    offsets = pa.array([_steady_offset(int(hour), zone) for hour in hours], pa.int64())
+    return pc.subtract(local, offsets.take(pa.array(of_hour)))
+
+
+def _steady_offset(hour: int, zone: ZoneInfo) -> int | None:
+    """Give the offset that holds through a whole local hour since the epoch, or None.
+
+    No zone ever went forth and back within one hour, so two equal ends are enough.
+    """
+    try:
+        ends = [_local_offset(_EPOCH + timedelta(hours=end), zone) for end in (hour, hour + 1)]
+    except OverflowError:
+        return None
+    return ends[0] if ends[0] == ends[1] else None
+
+
+def _ends_in_z(texts: pa.StringArray) -> pa.BooleanArray:
+    """Tell which texts Arrow's cast takes as RFC 3339 does, if it takes them at all.
+
+    Of all that the cast takes, what ends in Z and has 20 to 27 characters has its seconds, and no more
+    than six digits behind them.
+    """
+    ends, width = pc.ends_with(texts, "Z"), pc.binary_length(texts)
+    if _between(width, 20, 27):
+        return ends
+    return pc.and_(ends, pc.and_(pc.greater_equal(width, 20), pc.less_equal(width, 27)))
+
+
+def _between(numbers: pa.Array, least: int, most: int) -> bool:
+    """Tell whether all numbers, apart from null, lie between two bounds, both allowed."""
+    edges = pc.min_max(numbers).as_py()
+    return edges["min"] is None or (least <= edges["min"] and edges["max"] <= most)
+
+
+def _all(flags: pa.BooleanArray) -> bool:
+    return bool(pc.all(flags, min_count=0).as_py())
+
+
+def _cast(texts: pa.StringArray) -> pa.Int64Array:
+    """Read by Arrow; what it refuses is null, and so are a few neighbours, for the slow path to read."""
+    try:
+        return texts.cast(INSTANT).cast(pa.int64())
+    except pa.ArrowInvalid:
+        if len(texts) <= _FEW:
+            return pa.nulls(len(texts), pa.int64())
+    half = len(texts) // 2
+    return pa.concat_arrays([_cast(texts[:half]), _cast(texts[half:])])
+
+
+def within_years(micros: pa.Int64Array) -> pa.Int64Array:
+    """Make null what lies outside the years 1 to 9999."""
+    if _between(micros, FIRST, LAST):
+        return micros
+    inside = pc.and_(pc.greater_equal(micros, FIRST), pc.less_equal(micros, LAST))
+    return pc.if_else(inside, micros, pa.scalar(None, pa.int64()))
+
+
+def _slow(
+    texts: list[str], zone: ZoneInfo | None, micros: pa.Int64Array, left: list[int]
+) -> tuple[pa.Int64Array, Faults]:
+    values, faults = micros.to_pylist(), Faults()
+    for index in left:
+        try:
+            values[index] = instant(texts[index], zone)
+        except ValueError as wrong:
+            faults[index] = str(wrong)
+    return pa.array(values, pa.int64()), faults
+
+
+def epochs(counts: pa.Int64Array, format: TimeFormat) -> tuple[pa.Int64Array, Faults]:
+    """Read counts of seconds, milliseconds or microseconds since 1970; all are whole numbers."""
+    unit = UNITS[format]
+    least, most = -(-FIRST // unit), LAST // unit
+    if _between(counts, least, most):
+        return pc.multiply(counts, unit), {}
+    inside = pc.and_(pc.greater_equal(counts, least), pc.less_equal(counts, most))
+    kept = pc.if_else(inside, counts, pa.scalar(None, pa.int64()))
+    faults = {index: OUT_OF_YEARS for index, flag in enumerate(inside.to_pylist()) if flag is False}
+    return pc.multiply(kept, unit), faults

@@ -1,0 +1,162 @@
+"""JSON payloads to typed rows, each judged alone.
+
+Relies on msgspec for JSON and types, and on the caller's columns for what a row must hold.
+Never joins two records, never puts a payload's content into a cause, and never nests deeper than
+`MAX_NESTING`, a limit counted here because msgspec's own is what is left of the caller's stack.
+Of a duplicate key the last value counts, and every one must be of its type.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import date
+from types import GenericAlias
+from typing import Annotated, Any, assert_never
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct
+from jobs.record.eventtime import Faults
+
+MAX_NESTING = 64
+"""How many objects and arrays may stand inside each other."""
+
+NO_VALUE = "No value (tombstone)"
+NOT_UTF8 = "Not valid UTF-8"
+TOO_DEEP = f"Nested deeper than {MAX_NESTING} levels"
+
+FLOAT_MAX = 3.4028234663852886e38
+
+Row = msgspec.Struct
+
+_WIRE: dict[Kind, Any] = {
+    Kind.STRING: str,
+    Kind.BOOLEAN: bool,
+    Kind.INT: Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)],
+    Kind.BIGINT: Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)],
+    Kind.FLOAT: Annotated[float, msgspec.Meta(ge=-FLOAT_MAX, le=FLOAT_MAX)],
+    Kind.DOUBLE: float,
+    Kind.DATE: date,
+    Kind.TIMESTAMP: str,
+    Kind.BINARY: bytes,
+}
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_BRACKET = re.compile(rb"[\[\]{}]")
+_POSITION = re.compile(r" \(byte \d+\)$")
+
+
+def row_type(columns: tuple[Column, ...]) -> type[Row]:
+    """Make the type of a row: a slot `f<n>` for each column, None where the record has none."""
+    fields = [
+        (f"f{index}", _wire(column.type), msgspec.field(name=column.name, default=None))
+        for index, column in enumerate(columns)
+    ]
+    return msgspec.defstruct("Row", fields, gc=False)
+
+
+def _wire(type: ColumnType) -> Any:
+    """Give the Python type that msgspec decodes a column into; Raw where the text itself is wanted."""
+    match type:
+        case Decimal() | Scalar(Kind.JSON):
+            return msgspec.Raw
+        case Scalar(kind):
+            return _WIRE[kind] | None
+        case Array(element):
+            return GenericAlias(list, (_wire(element),)) | None
+        case Map(value):
+            return GenericAlias(dict, (str, _wire(value))) | None
+        case Struct(fields):
+            return row_type(fields) | None
+        case _:
+            assert_never(type)
+
+
+class Payloads:
+    """Read payloads into rows of one type."""
+
+    def __init__(self, columns: tuple[Column, ...]) -> None:
+        """Build the type of the rows; a name that msgspec refuses is a ValueError."""
+        self.row = row_type(columns)
+        self.blank = self.row()
+        self._decode: Callable[[bytes], Row] = msgspec.json.Decoder(self.row).decode
+
+    def read(self, values: pa.BinaryArray) -> tuple[list[Row], Faults]:
+        """Give one row a payload, a blank one with its cause where the payload is not valid."""
+        payloads: list[bytes] = values.to_numpy(zero_copy_only=False).tolist()
+        faults = self._prechecked(values, payloads)
+        for index in faults:
+            payloads[index] = b"{}"
+        rows: list[Row] = []
+        left, decode, keep = iter(payloads), self._decode, rows.append
+        while len(rows) < len(payloads):
+            try:
+                for payload in left:
+                    keep(decode(payload))
+            except (msgspec.MsgspecError, ValueError) as wrong:
+                faults[len(rows)] = cause_of(wrong)
+                rows.append(self.blank)
+        return rows, faults
+
+    def _prechecked(self, values: pa.BinaryArray, payloads: Sequence[bytes | None]) -> Faults:
+        faults = Faults()
+        if values.null_count:
+            faults |= {index: NO_VALUE for index, payload in enumerate(payloads) if payload is None}
+        if not _all_utf8(values):
+            faults |= {index: NOT_UTF8 for index, payload in enumerate(payloads) if not _utf8(payload)}
+        for index in _many_brackets(values):
+            if index not in faults and nesting(payloads[index] or b"") > MAX_NESTING:
+                faults[index] = TOO_DEEP
+        return faults
+
+
+def cause_of(wrong: Exception) -> str:
+    """Give msgspec's sentence without positions, so that the same fault reads the same."""
+    sentence = _POSITION.sub("", str(wrong))
+    if sentence == "Input data was truncated":
+        return "Malformed JSON: truncated"
+    if isinstance(wrong, msgspec.MsgspecError):
+        return sentence.replace("JSON is malformed", "Malformed JSON", 1)
+    return f"Malformed JSON: {type(wrong).__name__}"
+
+
+def _all_utf8(values: pa.BinaryArray) -> bool:
+    try:
+        values.cast(pa.string())
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _utf8(payload: bytes | None) -> bool:
+    try:
+        (payload or b"").decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def nesting(payload: bytes) -> int:
+    """Count the deepest level of objects and arrays; brackets inside strings do not count."""
+    deepest = level = 0
+    for bracket in _BRACKET.finditer(_STRING.sub(b"", payload)):
+        level += 1 if bracket[0] in b"[{" else -1
+        deepest = max(deepest, level)
+    return deepest
+
+
+def _many_brackets(values: pa.BinaryArray) -> Iterator[int]:
+    """Find the values with so many opening brackets that they may nest too deep.
+
+    `[` and `{` are the two bytes that give `{` with bit 5 set.
+    """
+    _, offsets, data = values.buffers()
+    if data is None:
+        return iter(())
+    bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    text = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
+    opening = np.flatnonzero((text | 0x20) == 0x7B)
+    counts = np.diff(np.searchsorted(opening, (bounds - bounds[0]).astype(np.int64)))
+    return iter(np.flatnonzero(counts > MAX_NESTING).tolist())

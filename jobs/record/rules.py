@@ -1,0 +1,86 @@
+"""The rules of a contract as a task carries them: what decides a record's verdict and bytes.
+
+Pure. Built by the config, sent to every task, and written into the manifest as the contract.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from enum import StrEnum
+
+from jobs.record.columns import Column, ddl
+from offsets.model import Contract
+
+DECODER_VERSION = 1
+"""Raised whenever the decoder would judge or write any record differently."""
+
+
+class RecordFormat(StrEnum):
+    """How a record's value is read."""
+
+    JSON = "json"
+    RAW = "raw"
+
+
+class TimeFormat(StrEnum):
+    """How an event time is written in a record."""
+
+    ISO8601 = "iso8601"
+    EPOCH_S = "epoch_s"
+    EPOCH_MS = "epoch_ms"
+    EPOCH_US = "epoch_us"
+
+
+class Tombstones(StrEnum):
+    """What becomes of a record without a value."""
+
+    QUARANTINE = "quarantine"
+    SKIP = "skip"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimeRule:
+    """Where a record says when it happened; an empty `path` means Kafka's own timestamp."""
+
+    path: tuple[str, ...]
+    format: TimeFormat
+    zone: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """All that decides verdict and bytes of a record, apart from the day's bounds."""
+
+    format: RecordFormat
+    columns: tuple[Column, ...]
+    kafka_columns: frozenset[str]
+    event_time: EventTimeRule
+    past: timedelta
+    future: timedelta
+    tombstones: Tombstones
+
+    def contract(self, zone: str, first: date) -> Contract:
+        """Give the contract that these rules make with a zone and a lake's first day."""
+        return Contract(
+            {
+                "decoder": DECODER_VERSION,
+                "day": {"zone": zone, "first": first.isoformat()},
+                "event_time": {
+                    "source": "field" if self.event_time.path else "kafka",
+                    "field": ".".join(self.event_time.path) or None,
+                    "format": self.event_time.format.value if self.event_time.path else None,
+                    "zone": self.event_time.zone if self.event_time.path else None,
+                },
+                "validity": {
+                    "past_seconds": self.past.total_seconds(),
+                    "future_seconds": self.future.total_seconds(),
+                },
+                "record": {
+                    "format": self.format.value,
+                    "columns": {column.name: ddl(column.type) for column in self.columns},
+                    "kafka_columns": sorted(self.kafka_columns),
+                },
+                "tombstones": self.tombstones.value,
+            }
+        )
