@@ -1,0 +1,285 @@
+"""What a task does with the records it is given: judge them, write them, report.
+
+Relies on batches of one Kafka span after another. Runs in a Spark worker, but knows nothing of Spark;
+everything it writes lies in the attempt's own folder and means nothing until its report is believed.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import date
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.parquet import FileOptions, RollingWriter
+from jobs.record.decode import Decoded, Decoder
+from jobs.record.rules import Rules
+from jobs.record.schema import INVALID_SCHEMA, day_schema
+from jobs.report import Longs, RangeLog, TaskReport, slices, summed, summed_causes
+from jobs.settle import CODE, VERDICTS, Bounds, Codes, Settled, settle
+from jobs.storage import make_folder, sync_folder
+from offsets.errors import AuditFailed, DayStopped
+from offsets.model import Anchor, CauseCount, Tally, Verdict
+from offsets.topic import digest_of
+
+OPEN_LATE_DAYS: Final = 64
+"""How many late days a task keeps files open for; the least recently met is closed first."""
+LATE_BYTES: Final = 64 << 20
+"""How much late rows of all days may wait in memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskOrder:
+    """What every task of a run is told."""
+
+    rules: Rules
+    bounds: Bounds
+    attempts: str
+    files: FileOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of records as the source delivers them; `kafka_timestamp` is null where there is none."""
+
+    partition: Longs
+    offset: Longs
+    kafka_timestamp: pa.Array
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array | None
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> Batch:
+        """Take the source's columns."""
+        stamps = rows["timestamp"]
+        none = pc.less(stamps.cast(pa.int64()), 0)
+        return cls(
+            partition=rows["partition"].to_numpy().astype(np.int64),
+            offset=rows["offset"].to_numpy(),
+            kafka_timestamp=pc.if_else(none, pa.scalar(None, stamps.type), stamps),
+            key=rows["key"],
+            value=rows["value"],
+            headers=rows["headers"] if "headers" in rows.schema.names else None,
+        )
+
+    def __len__(self) -> int:
+        """Count the records."""
+        return len(self.offset)
+
+    def keep(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Batch:
+        """Keep the records where the mask holds."""
+        chosen = pa.array(mask)
+        return Batch(
+            self.partition[mask],
+            self.offset[mask],
+            self.kafka_timestamp.filter(chosen),
+            self.key.filter(chosen),
+            self.value.filter(chosen),
+            self.headers.filter(chosen) if self.headers is not None else None,
+        )
+
+    def last(self, row: int) -> Anchor:
+        """Make an anchor of one record."""
+        stamp = self.kafka_timestamp[row].cast(pa.int64()).as_py()
+        return Anchor(
+            offset=int(self.offset[row]),
+            timestamp=-1 if stamp is None else stamp // 1000,
+            digest=digest_of(self.key[row].as_py(), self.value[row].as_py()),
+        )
+
+
+def run_task(order: TaskOrder, attempt: str, batches: Iterable[pa.RecordBatch]) -> TaskReport:
+    """Settle all batches of one task attempt and report; a known failure is reported, not raised."""
+    folder = Path(order.attempts) / attempt
+    try:
+        make_folder(folder)
+        task = _Task(order, folder)
+        gc.disable()
+        for batch in batches:
+            task.take(Batch.of(batch))
+        report = task.report()
+        sync_folder(folder)
+        return report
+    except DayStopped as stopped:
+        return TaskReport(failure=stopped.document())
+    finally:
+        gc.enable()
+
+
+class _Task:
+    """The state of one attempt: its writers and its tally."""
+
+    def __init__(self, order: TaskOrder, folder: Path) -> None:
+        self._order, self._bounds = order, order.bounds
+        self._decoder = Decoder(order.rules)
+        self._schema = day_schema(order.rules)
+        self._names = (folder / f"{number:05d}.parquet.part" for number in count())
+        self._delivered, self._later = RangeLog(), RangeLog()
+        self._tally: list[Tally] = []
+        self._causes: list[CauseCount] = []
+        self._last: dict[int, Anchor] = {}
+        self._in_day = self._writer(Verdict.IN_DAY)
+        self._invalid = self._writer(Verdict.INVALID)
+        self._late: OrderedDict[date, RollingWriter] = OrderedDict()
+        self._closed_late: list[RollingWriter] = []
+
+    def take(self, batch: Batch) -> None:
+        """Judge, route and count one batch."""
+        settled = np.zeros(len(batch), dtype=bool)
+        for partition, at, end in slices(batch.partition):
+            offsets = batch.offset[at:end]
+            self._delivered.add(partition, offsets)
+            settled[at:end] = self._bounds.seen[partition].settled(offsets)
+            anchor = batch.last(at + int(offsets.argmax()))
+            self._last[partition] = max(
+                self._last.get(partition, anchor), anchor, key=lambda each: each.offset
+            )
+        if settled.any():
+            self._count(
+                batch.partition[settled],
+                batch.offset[settled],
+                np.full(settled.sum(), CODE[Verdict.ALREADY_SETTLED]),
+            )
+            batch = batch.keep(~settled)
+        if len(batch):
+            self._judge(batch)
+
+    def _judge(self, batch: Batch) -> None:
+        decoded = self._decoder.decode(batch.value, batch.kafka_timestamp)
+        judged = settle(
+            tombstone=pc.is_null(batch.value).to_numpy(zero_copy_only=False),
+            event_time=decoded.event_time,
+            kafka_timestamp=batch.kafka_timestamp.cast(pa.int64()),
+            cause=decoded.cause,
+            bounds=self._bounds,
+        )
+        self._count(batch.partition, batch.offset, judged.code)
+        self._route(batch, decoded, judged)
+
+    def _route(self, batch: Batch, decoded: Decoded, judged: Settled) -> None:
+        met = set(np.unique(judged.code).tolist())
+        if CODE[Verdict.INVALID] in met:
+            self._write_invalid(batch, judged)
+        if CODE[Verdict.LATER_DAY] in met:
+            later = judged.code == CODE[Verdict.LATER_DAY]
+            offsets, partitions = batch.offset[later], batch.partition[later]
+            for partition, at, end in slices(partitions):
+                self._later.add(partition, offsets[at:end])
+        if not met & {CODE[Verdict.IN_DAY], CODE[Verdict.LATE]}:
+            return
+        rows = self._rows(batch, decoded)
+        if met == {CODE[Verdict.IN_DAY]}:
+            self._in_day.add(rows)
+            return
+        self._in_day.add(rows.filter(pa.array(judged.code == CODE[Verdict.IN_DAY])))
+        if CODE[Verdict.LATE] in met:
+            self._write_late(rows, judged)
+
+    def _rows(self, batch: Batch, decoded: Decoded) -> pa.RecordBatch:
+        kafka: list[pa.Array] = []
+        if "key" in self._order.rules.kafka_columns:
+            kafka.append(batch.key)
+        if batch.headers is not None:
+            kafka.append(batch.headers.cast(self._schema.field("kafka_headers").type))
+        columns = [
+            decoded.event_time.cast(self._schema.field("event_time").type),
+            pa.array(batch.partition.astype(np.int32)),
+            pa.array(batch.offset),
+            batch.kafka_timestamp.cast(self._schema.field("kafka_timestamp").type),
+            *kafka,
+            *decoded.columns,
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _write_late(self, rows: pa.RecordBatch, judged: Settled) -> None:
+        late = judged.code == CODE[Verdict.LATE]
+        for index in np.unique(judged.day[late]).tolist():
+            self._late_writer(self._bounds.days[index]).add(
+                rows.filter(pa.array(late & (judged.day == index)))
+            )
+        if sum(writer.waiting_bytes for writer in self._late.values()) > LATE_BYTES:
+            for writer in self._late.values():
+                writer.flush()
+
+    def _late_writer(self, day: date) -> RollingWriter:
+        if day not in self._late:
+            if len(self._late) >= OPEN_LATE_DAYS:
+                _, oldest = self._late.popitem(last=False)
+                self._closed_late.append(oldest)
+                oldest.close()
+            self._late[day] = self._writer(Verdict.LATE, day)
+        self._late.move_to_end(day)
+        return self._late[day]
+
+    def _write_invalid(self, batch: Batch, judged: Settled) -> None:
+        invalid = judged.code == CODE[Verdict.INVALID]
+        bad = batch.keep(invalid)
+        causes = judged.cause.filter(pa.array(invalid))
+        headers = INVALID_SCHEMA.field("headers").type
+        rows = [
+            pa.array(bad.partition.astype(np.int32)),
+            pa.array(bad.offset),
+            bad.kafka_timestamp.cast(INVALID_SCHEMA.field("kafka_timestamp").type),
+            bad.key,
+            bad.value,
+            bad.headers.cast(headers) if bad.headers is not None else pa.nulls(len(bad), headers),
+            causes,
+        ]
+        self._invalid.add(pa.RecordBatch.from_arrays(rows, schema=INVALID_SCHEMA))
+        for row, cause in enumerate(causes.to_pylist()):
+            self._causes.append(
+                CauseCount(
+                    cause=cause, rows=1, partition=int(bad.partition[row]), offset=int(bad.offset[row])
+                )
+            )
+        self._causes = list(summed_causes(self._causes))
+
+    def _count(self, partitions: Longs, offsets: Longs, codes: Codes) -> None:
+        try:
+            self._tally = list(summed([*self._tally, *_tallies(partitions, offsets, codes)]))
+        except ValueError as broken:
+            raise AuditFailed(
+                expected="each offset to be delivered once to one task",
+                found=f"one twice: {broken}",
+                do="Nothing was committed. Run the day again; report it if it recurs.",
+            ) from None
+
+    def _writer(self, verdict: Verdict, day: date | None = None) -> RollingWriter:
+        schema = INVALID_SCHEMA if verdict is Verdict.INVALID else self._schema
+        return RollingWriter(lambda: next(self._names), schema, verdict, day, self._order.files)
+
+    def report(self) -> TaskReport:
+        """Finish all files and give the tally."""
+        writers = [self._in_day, self._invalid, *self._late.values(), *self._closed_late]
+        return TaskReport(
+            delivered=self._delivered.ranges(),
+            later=self._later.ranges(),
+            tally=tuple(self._tally),
+            causes=tuple(self._causes),
+            last=self._last,
+            files=tuple(file for writer in writers for file in writer.close()),
+        )
+
+
+def _tallies(partitions: Longs, offsets: Longs, codes: Codes) -> Iterator[Tally]:
+    """Count one batch; the order of its offsets plays no part."""
+    for partition, at, end in slices(partitions):
+        here, verdicts = offsets[at:end], codes[at:end]
+        for code in np.unique(verdicts).tolist():
+            met = here[verdicts == code]
+            yield Tally(
+                partition=partition,
+                verdict=VERDICTS[code],
+                rows=len(met),
+                from_offset=int(met.min()),
+                until_offset=int(met.max()) + 1,
+            )
