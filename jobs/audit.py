@@ -1,0 +1,233 @@
+"""The check that plan, tally and files agree, offset by offset, before anything is committed.
+
+Pure. Only `audit` makes an Audited and only the commit takes one, so a wrong order does not type-check.
+What the tasks say is held against what the files say when they are read again, and both against the plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from jobs.report import ReadBack, TaskReport, WrittenFile, joined, summed, summed_causes
+from offsets.errors import AuditFailed, TooManyInvalid
+from offsets.model import Anchor, CauseCount, Checkpoint, DayPlan, Gaps, Span, Tally, Verdict, micros
+from offsets.plan import next_checkpoint
+from offsets.ranges import Offsets
+
+INVALID_FLOOR = 100
+"""So many invalid records are allowed whatever share of the day they are."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Audited:
+    """A day that adds up and may be committed."""
+
+    plan: DayPlan
+    tally: tuple[Tally, ...]
+    causes: tuple[CauseCount, ...]
+    gaps: tuple[Gaps, ...]
+    missing_pending: int
+    files: tuple[WrittenFile, ...]
+    next: Checkpoint
+
+
+def audit(
+    plan: DayPlan,
+    reports: Sequence[TaskReport],
+    files: Sequence[WrittenFile],
+    read: Callable[[WrittenFile], ReadBack],
+) -> Audited:
+    """Hold plan, reports and files against each other; `read` reads a file again.
+
+    Raises:
+        AuditFailed: they do not agree.
+    """
+    delivered = _joined("delivered", [report.delivered for report in reports])
+    later = _joined("later", [report.later for report in reports])
+    tally = summed(each for report in reports for each in report.tally)
+    in_files = _files_as_read(plan, files, read)
+    gaps, missing = [], 0
+    for span, known in zip(plan.spans, plan.consumed.partitions, strict=True):
+        got = delivered.pop(span.partition, Offsets())
+        gaps.append(Gaps(partition=span.partition, offsets=span.reads - got))
+        missing += _check_pending(plan, span, known.pending, got)
+        _check_partition(
+            span,
+            settled=(got & Offsets.between(span.from_offset, span.seen_until)) - known.pending,
+            delivered=got,
+            later=later.get(span.partition, Offsets()),
+            in_files=in_files.get(span.partition, {}),
+            rows={each.verdict: each.rows for each in tally if each.partition == span.partition},
+        )
+    planned = {span.partition for span in plan.spans}
+    counted = {each.partition for each in tally}
+    strangers = (delivered.keys() | later.keys() | in_files.keys() | counted) - planned
+    if strangers:
+        raise _failed("only partitions of the plan", f"records of partitions {sorted(strangers)}")
+    return Audited(
+        plan=plan,
+        tally=tally,
+        causes=summed_causes(each for report in reports for each in report.causes),
+        gaps=tuple(gaps),
+        missing_pending=missing,
+        files=tuple(files),
+        next=next_checkpoint(plan, later, _last(reports)),
+    )
+
+
+def require_few_invalid(reports: Sequence[TaskReport], limit: float) -> None:
+    """Stop before the commit where more records are invalid than the limit allows.
+
+    Raises:
+        TooManyInvalid: both the share and the floor of 100 records are passed.
+    """
+    tally = [each for report in reports for each in report.tally]
+    invalid = sum(each.rows for each in tally if each.verdict is Verdict.INVALID)
+    new = sum(each.rows for each in tally if each.verdict is not Verdict.ALREADY_SETTLED)
+    if invalid <= INVALID_FLOOR or invalid <= limit * new:
+        return
+    causes = summed_causes(each for report in reports for each in report.causes)
+    common = "; ".join(
+        f"{each.rows:,} x {each.cause} (for example partition {each.partition} offset {each.offset})"
+        for each in causes[:3]
+    )
+    raise TooManyInvalid(
+        expected=f"at most {limit:.4%} of {new:,} records to be invalid (invalid.limit)",
+        found=f"{invalid:,}: {common}",
+        do="Look at those records. Mend the config, or raise invalid.limit, and run the day again.",
+        invalid=invalid,
+        records=new,
+        causes=[
+            {"cause": c.cause, "rows": c.rows, "partition": c.partition, "offset": c.offset}
+            for c in causes[:3]
+        ],
+    )
+
+
+def _joined(what: str, ranges: Iterable[Mapping[int, tuple[tuple[int, int], ...]]]) -> dict[int, Offsets]:
+    try:
+        return joined(ranges)
+    except ValueError as error:
+        raise _failed(f"each offset to be {what} once", str(error)) from None
+
+
+def _check_pending(plan: DayPlan, span: Span, pending: Offsets, delivered: Offsets) -> int:
+    """Check that all pending offsets came; on a compacted topic, count those that vanished."""
+    missing = pending - delivered
+    if len(missing) and not plan.compacted:
+        raise _failed(
+            f"partition {span.partition} to deliver its {len(pending):,} pending offsets",
+            f"{len(missing):,} of them missing, from {missing.ranges[0][0]} on",
+        )
+    return len(missing)
+
+
+def _check_partition(
+    span: Span,
+    *,
+    settled: Offsets,
+    delivered: Offsets,
+    later: Offsets,
+    in_files: Mapping[Verdict, Offsets],
+    rows: Mapping[Verdict, int],
+) -> None:
+    """Check that every delivered offset has one fate, and that files hold just those that they should."""
+    where = f"partition {span.partition}"
+    outside = delivered - span.reads
+    if len(outside):
+        raise _failed(f"{where} to deliver what was asked for, {span.reads}", f"{outside} too")
+    filed = _joined("filed", [{span.partition: held.ranges} for held in in_files.values()])
+    held = filed.get(span.partition, Offsets())
+    fates = {"settled already": settled, "of a later day": later, "in files": held}
+    rest = delivered
+    for fate, offsets in fates.items():
+        if len(offsets - rest):
+            raise _failed(
+                f"{where} to give each delivered record one fate", f"{fate}: {offsets - rest} too many"
+            )
+        rest = rest - offsets
+    counts = {verdict: rows.get(verdict, 0) for verdict in Verdict}
+    expected = {verdict: len(in_files.get(verdict, Offsets())) for verdict in IN_FILES} | {
+        Verdict.ALREADY_SETTLED: len(settled),
+        Verdict.LATER_DAY: len(later),
+    }
+    for verdict, expect in expected.items():
+        if counts[verdict] != expect:
+            raise _failed(f"{where} to have {expect:,} rows {verdict}", f"{counts[verdict]:,} in the tally")
+    counted = counts[Verdict.SKIPPED] + counts[Verdict.BEFORE_FIRST]
+    if len(rest) != counted:
+        raise _failed(
+            f"{where} to leave {len(rest):,} records out", f"{counted:,} skipped or before the first day"
+        )
+
+
+IN_FILES = (Verdict.IN_DAY, Verdict.LATE, Verdict.INVALID)
+
+
+def _files_as_read(
+    plan: DayPlan, files: Sequence[WrittenFile], read: Callable[[WrittenFile], ReadBack]
+) -> dict[int, dict[Verdict, Offsets]]:
+    """Read all files again and give the offsets that they hold, by partition and verdict."""
+    held: dict[int, dict[Verdict, list[tuple[int, int]]]] = {}
+    for file in files:
+        try:
+            back = read(file)
+        except (OSError, ValueError, KeyError) as error:
+            raise _failed(f"{file.path} to be readable", f"{type(error).__name__}: {error}") from error
+        _check_file(plan, file, back)
+        for partition, offsets in back.offsets.items():
+            held.setdefault(partition, {}).setdefault(file.verdict, []).extend(offsets or ())
+    return {
+        partition: {
+            verdict: _joined("filed", [{partition: tuple(ranges)}])[partition]
+            for verdict, ranges in each.items()
+        }
+        for partition, each in held.items()
+    }
+
+
+def _check_file(plan: DayPlan, file: WrittenFile, back: ReadBack) -> None:
+    written = (file.rows, file.bytes, file.sha256, file.event_time_min, file.event_time_max)
+    found = (back.rows, back.bytes, back.sha256, back.event_time_min, back.event_time_max)
+    if written != found:
+        raise _failed(f"{file.path} to hold what was written, {written}", f"{found} when it was read again")
+    _check_coordinates(file, back)
+    if file.verdict is Verdict.INVALID:
+        return
+    earlier = {day.date: day for day in plan.earlier}
+    day = plan.day if file.verdict is Verdict.IN_DAY else earlier.get(file.day) if file.day else None
+    if day is None:
+        raise _failed(f"{file.path} to be of an earlier day", f"{file.day}")
+    low, high = back.event_time_min, back.event_time_max
+    if low is None or high is None or not micros(day.start) <= low <= high < micros(day.end):
+        raise _failed(f"{file.path} to hold events of {day}", "event times outside it")
+
+
+def _check_coordinates(file: WrittenFile, back: ReadBack) -> None:
+    """Check that a file holds the offsets that the manifest will say it holds."""
+    written = {each.partition: (each.rows, each.from_offset, each.until_offset) for each in file.offsets}
+    found = {}
+    for partition, offsets in back.offsets.items():
+        if offsets is None:
+            raise _failed(f"each offset once in {file.path}", f"one twice, of partition {partition}")
+        found[partition] = (len(offsets), offsets.ranges[0][0], offsets.ranges[-1][1])
+    if written != found:
+        raise _failed(f"{file.path} to hold the offsets {written}", f"{found} when it was read again")
+
+
+def _last(reports: Sequence[TaskReport]) -> dict[int, Anchor]:
+    last: dict[int, Anchor] = {}
+    for report in reports:
+        for partition, anchor in report.last.items():
+            if partition not in last or last[partition].offset < anchor.offset:
+                last[partition] = anchor
+    return last
+
+
+def _failed(expected: str, found: str) -> AuditFailed:
+    return AuditFailed(
+        expected=expected,
+        found=found,
+        do="Nothing was committed; staging is kept as evidence. Run the day again; report it if it recurs.",
+    )
