@@ -1,0 +1,135 @@
+"""The commit: the one step that makes a day, its counts and the next offsets true together.
+
+Relies on files that are durable already, on the lock, and on an Audited. After the rename the day is
+there and complete; before it nothing is; there is no moment between. The numbers are the protocol's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from jobs.audit import Audited
+from jobs.report import WrittenFile
+from jobs.storage import Lake, NewFile, make_folder, move, sync_folder
+from offsets.manifest import MANIFEST_NAME, to_json
+from offsets.model import EPOCH, DataFile, Manifest, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStamp:
+    """Which run writes a manifest, when it began and when its audit held, and what wrote it."""
+
+    run_id: str
+    started: datetime
+    audited: datetime
+    versions: Mapping[str, str]
+
+
+def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp) -> Manifest:
+    """Make an audited day true.
+
+    Raises:
+        DayTaken: the day has a folder already.
+        StoreFailed: the store refused; unless the day's folder is there, nothing was committed.
+    """
+    day = audited.plan.day.date
+    folder = staged / "day"
+    make_folder(folder)
+    # 8.1 the files of successful attempts get their names
+    files = _place(folder, audited, stamp.run_id)
+    # 8.2 the manifest comes last
+    manifest = _manifest(audited, files, stamp)
+    _write(folder / MANIFEST_NAME, to_json(manifest))
+    # 8.3 all names below the day are made durable, from the bottom up
+    for inner in sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True):
+        sync_folder(inner)
+    sync_folder(folder)
+    # 8.4 one rename, made durable by one sync of the lake's folder
+    lake.publish(folder, day)
+    return manifest
+
+
+def _place(folder: Path, audited: Audited, run_id: str) -> tuple[DataFile, ...]:
+    """Move files to their names below the day, in the order of verdict, day and first offset."""
+    order = list(Verdict)
+    files = sorted(
+        audited.files,
+        key=lambda file: (
+            -order.index(file.verdict),
+            str(file.day),
+            file.offsets[0].partition,
+            file.offsets[0].from_offset,
+        ),
+    )
+    placed = []
+    for number, file in enumerate(files):
+        name = _name(file, audited, run_id, number)
+        make_folder((folder / name).parent)
+        move(Path(file.path), folder / name)
+        placed.append(_data_file(file, name))
+    return tuple(placed)
+
+
+def _name(file: WrittenFile, audited: Audited, run_id: str, number: int) -> str:
+    match file.verdict:
+        case Verdict.IN_DAY:
+            return f"part-{run_id}-{number:05d}.parquet"
+        case Verdict.LATE:
+            return f"_late/date={file.day}/late-{audited.plan.day.date}-{run_id}-{number:05d}.parquet"
+        case Verdict.INVALID:
+            return f"_invalid/invalid-{run_id}-{number:05d}.parquet"
+        case _:
+            raise ValueError(f"no file holds rows {file.verdict}")
+
+
+def _data_file(file: WrittenFile, name: str) -> DataFile:
+    return DataFile(
+        path=name,
+        verdict=file.verdict,
+        rows=file.rows,
+        bytes=file.bytes,
+        sha256=file.sha256,
+        offsets=file.offsets,
+        event_time_min=_instant(file.event_time_min),
+        event_time_max=_instant(file.event_time_max),
+        day=file.day,
+        target=None,
+    )
+
+
+def _instant(micros: int | None) -> datetime | None:
+    return None if micros is None else (EPOCH + timedelta(microseconds=micros)).astimezone(UTC)
+
+
+def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp) -> Manifest:
+    plan = audited.plan
+    return Manifest(
+        run_id=stamp.run_id,
+        revision=1,
+        day=plan.day,
+        topic=plan.topic,
+        contract=plan.contract,
+        accepted=plan.accepted,
+        consumed=plan.consumed,
+        first_offsets=plan.first_offsets,
+        spans=plan.spans,
+        compacted=plan.compacted,
+        gaps=audited.gaps,
+        missing_pending=audited.missing_pending,
+        tally=audited.tally,
+        causes=audited.causes,
+        files=files,
+        next=audited.next,
+        started=stamp.started,
+        audited=stamp.audited,
+        versions=stamp.versions,
+    )
+
+
+def _write(path: Path, text: bytes) -> None:
+    file = NewFile(path)
+    file.write(text)
+    file.make_durable()

@@ -1,0 +1,250 @@
+"""The only code that changes a lake: folders, new files, durable names, the lock.
+
+Relies on a POSIX file system with atomic rename. Hadoop's `FileSystem` is never used for these steps, as
+its exclusive create and its rename are not atomic on local files. It never removes what a reader may see.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import date, datetime
+from pathlib import Path
+from typing import Final
+
+from offsets.errors import DayTaken, LakeLocked, StoreFailed
+from offsets.manifest import MANIFEST_NAME
+
+LOCK_NAME: Final = "_lock"
+STAGING_NAME: Final = "_staging"
+DAY_PREFIX: Final = "date="
+NEXT_STEP: Final = {
+    errno.ENOSPC: "Free some space; the day can then be run again.",
+    errno.EDQUOT: "Raise the quota; the day can then be run again.",
+    errno.EROFS: "Make the file system writable; the day can then be run again.",
+    errno.EACCES: "Give this user the right to write there; the day can then be run again.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockHolder:
+    """Who holds a lake, as its lock file says."""
+
+    run_id: str
+    host: str
+    pid: int
+    since: datetime
+
+    def __str__(self) -> str:
+        """Name the holder for a person."""
+        return f"run {self.run_id} (pid {self.pid} on {self.host}) since {self.since:%Y-%m-%dT%H:%M:%SZ}"
+
+
+class NewFile:
+    """A file being written, hashed on the way, and named `.part` until the commit."""
+
+    def __init__(self, path: Path) -> None:
+        """Create the file; an existing one is an error."""
+        self.path, self.size, self.closed = path, 0, False
+        self._hash = hashlib.sha256()
+        with store_errors(f"create {path}"):
+            self._file = path.open("xb", buffering=0)
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes."""
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self.size += len(view)
+        at = 0
+        with store_errors(f"write {self.path}"):
+            while at < len(view):
+                at += self._file.write(view[at:])
+        return len(view)
+
+    def tell(self) -> int:
+        """Give the bytes written so far."""
+        return self.size
+
+    def flush(self) -> None:
+        """Do nothing: nothing is buffered here."""
+
+    def close(self) -> None:
+        """Close without a promise; parquet writers call it."""
+        self.closed = True
+
+    def make_durable(self) -> str:
+        """Sync to the disk, close, and give the SHA-256 of the contents."""
+        with store_errors(f"sync {self.path}"):
+            os.fsync(self._file.fileno())
+            self._file.close()
+        return self._hash.hexdigest()
+
+
+class Lake:
+    """The folder of one topic: reading it, and every change that can be made to it."""
+
+    def __init__(self, root: Path) -> None:
+        """Point at a lake that need not exist."""
+        self.root = root
+
+    # -- reading
+
+    def days(self) -> list[date]:
+        """List the dates that have a folder, in order."""
+        found = []
+        with store_errors(f"list {self.root}"), suppress(FileNotFoundError), os.scandir(self.root) as entries:
+            for entry in entries:
+                with suppress(ValueError):
+                    day = date.fromisoformat(entry.name.removeprefix(DAY_PREFIX))
+                    if entry.name == self.day_folder(day).name:  # not date=20240501, nor 2024-W18-3
+                        found.append(day)
+        return sorted(found)
+
+    def day_folder(self, day: date) -> Path:
+        """Name the folder of a committed day."""
+        return self.root / f"{DAY_PREFIX}{day.isoformat()}"
+
+    def manifest_place(self, day: date) -> str:
+        """Say where a day's manifest lies."""
+        return str(self.day_folder(day) / MANIFEST_NAME)
+
+    def manifest_text(self, day: date) -> bytes | None:
+        """Give a day's manifest, or None where the folder has none."""
+        none = suppress(FileNotFoundError, NotADirectoryError)
+        with store_errors(f"read {self.manifest_place(day)}"), none:
+            return Path(self.manifest_place(day)).read_bytes()
+        return None
+
+    def lock_holder(self) -> LockHolder | None:
+        """Read who took the lock last, without taking it; None where the text says nothing."""
+        try:
+            text = json.loads((self.root / LOCK_NAME).read_bytes())
+            return LockHolder(**{**text, "since": datetime.fromisoformat(text["since"])})
+        except (OSError, ValueError, TypeError, KeyError):
+            return None
+
+    def staged_runs(self) -> list[Path]:
+        """List the folders below staging: a live run's, or orphans."""
+        with store_errors(f"list {self.root}"), suppress(FileNotFoundError):
+            return sorted((self.root / STAGING_NAME).iterdir())
+        return []
+
+    # -- changing
+
+    @contextmanager
+    def lock(self, holder: LockHolder) -> Iterator[None]:
+        """Hold the lake as its one writer; the kernel frees it when this process ends, however it ends.
+
+        Raises:
+            LakeLocked: another run holds it.
+        """
+        with store_errors(f"make {self.root}"):
+            made = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+            self.root.mkdir(parents=True, exist_ok=True)
+            for folder in made:
+                sync_folder(folder.parent)
+            file = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            self._take(file)
+            with store_errors(f"write {self.root / LOCK_NAME}"):
+                os.truncate(file, 0)
+                os.pwrite(file, json.dumps(asdict(holder), default=datetime.isoformat).encode(), 0)
+            sync_folder(self.root)
+            try:
+                yield
+            finally:
+                with suppress(OSError):
+                    os.truncate(file, 0)
+        finally:
+            os.close(file)
+
+    def _take(self, file: int) -> None:
+        with store_errors(f"lock {self.root / LOCK_NAME}"):
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise LakeLocked(
+                    expected=f"{self.root} to be free",
+                    found=f"it is held by {self.lock_holder() or 'a run that is just starting'}",
+                    do="Wait for that run to end; a dead run holds nothing, so nothing need be removed.",
+                ) from None
+
+    def stage(self, day: date, run_id: str) -> Path:
+        """Make the staging folder of one run."""
+        folder = self.root / STAGING_NAME / f"{day.isoformat()}.{run_id}"
+        make_folder(folder)
+        return folder
+
+    def publish(self, staged: Path, day: date) -> Path:
+        """Make a staged day visible in one step, and durable in the next.
+
+        Raises:
+            DayTaken: the day has a folder already, be it an empty one.
+        """
+        target = self.day_folder(day)
+        if os.path.lexists(target):
+            raise DayTaken(
+                expected=f"{target} to be absent",
+                found="it exists",
+                do="Look who made it; if it holds no manifest, move it away and run the day again.",
+            )
+        move(staged, target)
+        sync_folder(self.root)
+        return target
+
+    def discard_staging(self, staged: Path) -> None:
+        """Remove a run's own staging folder, once the outcome of the run is known."""
+        if staged.parent != self.root / STAGING_NAME:
+            raise ValueError(f"{staged} is no staging folder of {self.root}")
+        shutil.rmtree(staged, ignore_errors=True)
+        with suppress(OSError):
+            staged.parent.rmdir()
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, under the umask."""
+    with store_errors(f"make {folder}"):
+        folder.mkdir(parents=True, exist_ok=True)
+
+
+def move(source: Path, target: Path) -> None:
+    """Rename within the store, in one atomic step."""
+    with store_errors(f"rename {source} to {target}"):
+        source.rename(target)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    with store_errors(f"sync {folder}"):
+        file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+
+def free_bytes(folder: Path) -> int:
+    """Tell the bytes left where a folder is, or is to be."""
+    while not folder.exists():
+        folder = folder.parent
+    return shutil.disk_usage(folder).free
+
+
+@contextmanager
+def store_errors(what: str) -> Iterator[None]:
+    """Turn an operating system's refusal into a StoreFailed that says what was tried."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreFailed(
+            expected=f"to {what}",
+            found=f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, '?')})",
+            do=NEXT_STEP.get(error.errno or 0, "Look at the disk and its logs before running the day again."),
+        ) from error
