@@ -1,0 +1,267 @@
+"""Spark: its session, Kafka's records as a frame, and the job that settles them.
+
+The only module that imports pyspark. Spark plans, reads, distributes and retries; what a task does is the
+sink's. Relies on jars that set-up has resolved; nothing is downloaded at run time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import secrets
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import reduce
+from itertools import takewhile, zip_longest
+from pathlib import Path
+from typing import Final, Self
+
+import pyarrow as pa
+import pyspark.sql.functions as F
+import structlog
+from py4j.protocol import Py4JError
+from pyspark import TaskContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from jobs.config.spark_keys import is_local
+from jobs.paths import conf_folder, jars
+from jobs.report import TaskReport
+from jobs.sink import TaskOrder, run_task
+from offsets.errors import RunFailed
+from offsets.model import DayPlan
+
+log = structlog.get_logger(__name__)
+Progress = Callable[[int, int], None]
+
+FIXED: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "WARN",
+    "spark.speculation": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),
+    "spark.python.worker.reuse": "true",
+    "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key",
+}
+READ: Final = {
+    "failOnDataLoss": "true",
+    "kafka.isolation.level": "read_committed",
+    "kafka.max.poll.records": "20000",
+    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    "kafka.receive.buffer.bytes": str(1 << 20),
+    "kafkaConsumer.pollTimeoutMs": "30000",
+}
+FAILURE: Final = "most recent failure: "
+TRACEBACK: Final = "Traceback (most recent call last):"
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+REPORT: Final = pa.schema([("report", pa.binary())])
+
+
+class Engine:
+    """A Spark session that starts when it is first needed and ends with the `with` block."""
+
+    def __init__(self, spark: Mapping[str, str], kafka: Mapping[str, str]) -> None:
+        """Take the user's `spark.*` keys, and the options by which Spark reaches the broker."""
+        self._keys, self._kafka = dict(spark), dict(kafka)
+        self._session: SparkSession | None = None
+
+    def __enter__(self) -> Self:
+        """Start nothing yet."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the session and its JVM."""
+        if self._session is None:
+            return
+        gateway = self._session.sparkContext._gateway
+        with suppress(Exception):
+            self._session.stop()
+        process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+        with suppress(Exception):
+            if gateway is not None:
+                gateway.shutdown()
+        if process is not None:
+            _end(process)
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+        return self.session.sparkContext.defaultParallelism
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; the first use starts it."""
+        if self._session is None:
+            with _signals_wait():
+                self._session = _start(self._keys)
+        return self._session
+
+    def settle(
+        self,
+        plan: DayPlan,
+        order: TaskOrder,
+        *,
+        tasks: int,
+        piece: int,
+        progress: Progress,
+    ) -> list[TaskReport]:
+        """Run one job over the plan's spans: one task attempt, one report.
+
+        Raises:
+            RunFailed: Spark gave up.
+        """
+        headers = "headers" in order.rules.kafka_columns
+        frame = _records(self.session, plan, self._kafka, piece=piece, headers=headers).coalesce(tasks)
+
+        def settle_task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            context = TaskContext.get()
+            attempt = context.taskAttemptId() if context else 0
+            report = run_task(order, f"{attempt}-{secrets.token_hex(4)}", batches)
+            yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
+
+        with _job_errors(), self._watched(tasks, progress):
+            rows = frame.mapInArrow(settle_task, "report binary").collect()
+        return [pickle.loads(bytes(row.report)) for row in rows]
+
+    @contextmanager
+    def _watched(self, tasks: int, progress: Progress) -> Iterator[None]:
+        """Tell the progress now and then while the job runs."""
+        tracker = self.session.sparkContext.statusTracker()
+        done = threading.Event()
+
+        def watch() -> None:
+            while not done.wait(0.5):
+                with suppress(Py4JError, OSError):
+                    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                    progress(sum(stage.numCompletedTasks for stage in stages if stage), tasks)
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            done.set()
+            watcher.join()
+
+
+def _records(
+    session: SparkSession, plan: DayPlan, kafka: Mapping[str, str], *, piece: int, headers: bool
+) -> DataFrame:
+    """Give exactly the plan's offsets as a frame: one source for the n-th ranges of all partitions."""
+    wanted = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
+    reader = session.read.format("kafka").options(**READ, **kafka)
+    reader = reader.option("maxRecordsPerPartition", piece).option("includeHeaders", headers)
+    frames = []
+    for ranges in zip_longest(*(span.reads for span in plan.spans)):
+        here = {span.partition: range_ for span, range_ in zip(plan.spans, ranges, strict=True) if range_}
+        options = {
+            "assign": {plan.topic.name: list(here)},
+            "startingOffsets": {plan.topic.name: {part: from_ for part, (from_, _) in here.items()}},
+            "endingOffsets": {plan.topic.name: {part: until for part, (_, until) in here.items()}},
+        }
+        frames.append(reader.options(**{name: json.dumps(each) for name, each in options.items()}).load())
+    return reduce(DataFrame.union, frames).select(*[F.col(name) for name in wanted])
+
+
+def _start(keys: Mapping[str, str]) -> SparkSession:
+    master = keys.get("spark.master", "local[*]")
+    local = is_local(master)
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ["PYTHONSAFEPATH"] = "1"
+    found = jars("spark")
+    logging = f"-Dlog4j2.configurationFile=file:{_quoted(conf_folder() / 'log4j2.properties')}"
+    config = {**FIXED, "spark.app.name": "kafka-daily", "spark.master": master, **keys}
+    config["spark.driver.extraJavaOptions"] = (
+        f"{logging} {keys.get('spark.driver.extraJavaOptions', '')}".strip()
+    )
+    if local:
+        for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
+            os.environ.pop(name, None)
+        config["spark.driver.extraClassPath"] = os.pathsep.join(map(str, found))
+        config["spark.driver.bindAddress"] = config["spark.driver.host"] = "127.0.0.1"
+    else:
+        config["spark.jars"] = ",".join(path.as_uri() for path in found)
+    builder = SparkSession.builder
+    for key, value in config.items():
+        builder = builder.config(key, value)
+    log.debug("starting spark", master=master)
+    return builder.getOrCreate()
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Let a signal wait until the session is there, and undo the handler that pyspark sets for Ctrl-C.
+
+    A start that a signal cut short left a JVM behind that nobody knew, for ever.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    waiting: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, lambda late, _: waiting.append(late))
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    for late in waiting:
+        signal.raise_signal(late)
+
+
+def _quoted(path: Path) -> str:
+    return f'"{path}"' if " " in str(path) else str(path)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """See a JVM off: close its input, which it watches, then insist."""
+    if process.stdin:
+        with suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(timeout=5)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@contextmanager
+def _job_errors() -> Iterator[None]:
+    try:
+        yield
+    except (Py4JError, PySparkException, OSError) as error:
+        if interrupt := _interrupt_behind(error):
+            raise interrupt from None
+        raise RunFailed(
+            expected="the Spark job to end well",
+            found=_reason(error),
+            do="Nothing was committed. Look at the log above, then run the day again.",
+        ) from error
+
+
+def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
+    """Find the signal that an error hides: py4j's own clean-up after one can fail in turn."""
+    behind = error.__context__
+    while behind is not None and not isinstance(behind, KeyboardInterrupt):
+        behind = behind.__context__
+    return behind
+
+
+def _reason(error: Exception) -> str:
+    """Give what failed in the job, and its innermost cause where that says more, in one line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    at = next((number for number, line in enumerate(lines) if FAILURE in line), 0)
+    failure = lines[at].rpartition(FAILURE)[2]
+    if failure.endswith(TRACEBACK):
+        failure = [failure, *takewhile(lambda line: not line.startswith("at "), lines[at + 1 :])][-1]
+    causes = [line for line in lines if line.startswith("Caused by:")]
+    return "; ".join(each[:300] for each in [failure, *causes[-1:]])
