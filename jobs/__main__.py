@@ -1,0 +1,262 @@
+"""The commands and their exit codes; no logic of their own.
+
+Results go to stdout, logs and errors to stderr. A DayStopped ends with its own code and one paragraph; a
+traceback is a bug of ours, code 70.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, NoReturn
+
+import typer
+
+from offsets.errors import ConfigWrong, DayStopped, Interrupted, Terminated, VerifyFailed
+
+app = typer.Typer(
+    name="kafka-daily",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+BUG = 70
+
+Config = Annotated[
+    Path | None,
+    typer.Option("--config", help="The topic's YAML; default: $KAFKA_DAILY_CONFIG.", show_default=False),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+FORMAT, SHAPE = ["%Y-%m-%d"], "YYYY-MM-DD"
+OneDay = Annotated[
+    datetime | None,
+    typer.Option("--date", formats=FORMAT, metavar=SHAPE, show_default=False, help="One day."),
+]
+FirstDay = Annotated[
+    datetime | None,
+    typer.Option(
+        "--from", formats=FORMAT, metavar=SHAPE, show_default=False, help="The first day of a range."
+    ),
+]
+LastDay = Annotated[
+    datetime | None,
+    typer.Option("--to", formats=FORMAT, metavar=SHAPE, show_default=False, help="The last day of a range."),
+]
+
+
+@app.callback()
+def common(context: typer.Context, config: Config = None) -> None:
+    """Once a night: one Kafka topic, one day, every record exactly once, as Parquet."""
+    if config:  # --config may stand before the command, or after it
+        context.default_map = {
+            command: {"config": str(config)} for command in ("plan", "run", "status", "verify")
+        }
+
+
+@app.command()
+def plan(
+    config: Config = None,
+    on: OneDay = None,
+    json: Json = False,
+) -> None:
+    """Show what a run would do; touches nothing."""
+    with _stopping(json):
+        from jobs import render
+        from jobs.opening import opened
+        from jobs.planning import expected_files, make_plan
+        from offsets.ledger import read_ledger
+
+        with opened(config) as desk:
+            ledger = read_ledger(desk.lake)
+            day = on.date() if on else ledger.next_day(desk.settings.first)
+            planned = make_plan(desk, ledger, day)
+            files = expected_files(desk, planned, os.cpu_count() or 1)
+            if json:
+                render.document(
+                    {"plan": planned.plan, "expected_rows": planned.plan.offsets, "expected_files": files}
+                )
+            else:
+                render.planned(planned, files)
+
+
+@app.command()
+def run(
+    config: Config = None,
+    on: OneDay = None,
+    from_: FirstDay = None,
+    to: LastDay = None,
+    accept_contract: Annotated[
+        bool, typer.Option("--accept-contract", help="Settle from this day on under the config as it is now.")
+    ] = False,
+    accept_start: Annotated[
+        bool, typer.Option("--accept-start", help="It is known that nothing was lost before the log starts.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Settle one day, a range, or without a date every day that is due."""
+    with _stopping(json):
+        from jobs import render
+        from jobs.daily import run_day
+        from jobs.opening import opened
+        from jobs.planning import Accept, due_days, next_due
+
+        outcomes: list[dict[str, object]] = []
+        accept = Accept(contract=accept_contract, start=accept_start)
+        try:
+            with render.progress("settling") as bar, opened(config, accept, bar) as desk:
+                for day in _days(on, from_, to, lambda: due_days(desk)):
+                    bar.say(f"settling {day}")
+                    done = run_day(desk, day)
+                    outcomes.append(render.outcome_document(done))
+                    if not json:
+                        render.outcome(done)
+                if not outcomes and not json:
+                    render.nothing_due(*next_due(desk))
+        except (DayStopped, _Signalled) as ended:
+            stopped = ended.stopped if isinstance(ended, _Signalled) else ended
+            stopped.facts["days"] = outcomes
+            raise
+        if json:
+            render.document({"days": outcomes})
+
+
+def _days(
+    on: datetime | None, from_: datetime | None, to: datetime | None, due: Callable[[], list[date]]
+) -> list[date]:
+    match on, from_, to:
+        case None, None, None:
+            return due()
+        case datetime(), None, None:
+            return [on.date()]
+        case None, datetime(), datetime() if from_ <= to:
+            return [from_.date() + timedelta(days=step) for step in range((to - from_).days + 1)]
+    raise ConfigWrong(
+        expected="--date D, or --from A --to B with A not after B, or neither",
+        found="another combination",
+        do="See `kafka-daily run --help`.",
+    )
+
+
+@app.command()
+def status(config: Config = None, json: Json = False) -> None:
+    """Show the days of the lake, the next due day, the lock."""
+    with _stopping(json):
+        from jobs import config as configs
+        from jobs import render
+        from jobs.inspect import status as look
+        from jobs.storage import Lake
+        from offsets.plan import bounds
+
+        settings = configs.load(config, os.environ)
+        found = look(
+            Lake(settings.lake.path),
+            settings.first,
+            lambda ledger, day: bounds(day, settings.zone, ledger.newest).end + settings.grace,
+            datetime.now(UTC),
+        )
+        render.document(found) if json else render.statuses(found)
+
+
+@app.command()
+def verify(
+    config: Config = None,
+    on: OneDay = None,
+    json: Json = False,
+) -> None:
+    """Check committed days from the lake alone: rows, bytes, sha256, offsets, the chain of checkpoints."""
+    with _stopping(json):
+        from jobs import config as configs
+        from jobs import render
+        from jobs.inspect import verify as check
+        from jobs.storage import Lake
+
+        settings = configs.load(config, os.environ)
+        with render.progress("verifying") as bar:
+            found = check(Lake(settings.lake.path), on.date() if on else None, bar)
+        if not json:
+            render.verified(found)
+        if found.problems:
+            raise VerifyFailed(
+                expected="every committed day to be as its manifest says",
+                found=f"{len(found.problems)} problem(s), the first: {found.problems[0]}",
+                do="Restore the files named from a backup.",
+                verified=found,
+            )
+        if json:
+            render.document(found)
+
+
+@app.command()
+def demo(
+    keep: Annotated[bool, typer.Option("--keep", help="Leave broker and lake to play with.")] = False,
+) -> None:
+    """Show it all on a real broker: three days, a kill half-way, a rerun, and the proof."""
+    with _stopping(False):
+        from jobs.demo.story import run_demo
+
+        run_demo(keep=keep)
+
+
+@contextmanager
+def _stopping(as_json: bool) -> Iterator[None]:
+    """Turn every way to end into its exit code."""
+    from jobs import logs, render
+
+    logs.configure()
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    except (DayStopped, _Signalled) as ended:
+        stopped = ended.stopped if isinstance(ended, _Signalled) else ended
+        render.failure(stopped, as_json=as_json)
+        raise typer.Exit(stopped.exit_code) from None
+
+
+class _Signalled(KeyboardInterrupt):
+    """A signal on its way out of the run.
+
+    No Exception: py4j took one, raised while it waited for the JVM, for a broken connection (exit 70). Of a
+    KeyboardInterrupt it knows that its connection cannot be used again.
+    """
+
+    def __init__(self, stopped: DayStopped) -> None:
+        """Keep the error that the signal means."""
+        super().__init__()
+        self.stopped = stopped
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Signalled(Interrupted(**_WHOLE, found="Ctrl-C"))
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise _Signalled(Terminated(**_WHOLE, found="SIGTERM"))
+
+
+_WHOLE = {
+    "expected": "to run to the end",
+    "do": "A day is committed whole or not at all: see `status`, and run it again.",
+}
+
+
+def main() -> None:
+    """Run a command; what escapes it is a bug."""
+    try:
+        app()
+    except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
+        import traceback
+
+        traceback.print_exc()
+        sys.stderr.write("This is a bug in kafka-daily; nothing is committed but whole days.\n")
+        sys.exit(BUG)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""What people see: tables, lists and progress. Programs get the same values as JSON.
+
+Formats only; it is given values and knows neither lake nor broker. Results go to stdout, all else to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import date, datetime
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from offsets.errors import DayStopped
+from offsets.manifest import plain
+from offsets.model import Manifest, Verdict
+
+if TYPE_CHECKING:
+    from jobs.daily import Outcome
+    from jobs.inspect import Status, Verified
+    from jobs.planning import Planned
+
+WIDE = 180
+"""How wide a table may be where no terminal says."""
+
+out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def document(value: object) -> None:
+    """Print one JSON document."""
+    sys.stdout.write(json.dumps(plain(value), indent=1, ensure_ascii=False) + "\n")
+
+
+def failure(error: DayStopped, *, as_json: bool) -> None:
+    """Print why a run stopped."""
+    if as_json:
+        document(error.document())
+    err.print(f"[bold red]{type(error).__name__}[/] (exit {error.exit_code})", end=" ")
+    err.print(str(error), markup=False)
+
+
+@contextmanager
+def progress(what: str) -> Iterator[_Bar]:
+    """Show a bar on a terminal while something long runs, and nothing elsewhere."""
+    columns = (
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+        yield _Bar(bar, what)
+
+
+class _Bar:
+    def __init__(self, bar: Progress, what: str) -> None:
+        self._bar, self._task = bar, bar.add_task(what, total=None)
+
+    def __call__(self, done: int, total: int) -> None:
+        self._bar.update(self._task, completed=done, total=total)
+
+    def say(self, what: str) -> None:
+        self._bar.update(self._task, description=what, completed=0, total=None)
+
+
+def size(count: float) -> str:
+    """Give bytes in binary units."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
+
+
+def planned(plan: Planned, files: int) -> None:
+    """Show what a run would do."""
+    day = plan.plan
+    out.print(f"[bold]{day.day}[/]: {_when(day.day.start)} to {_when(day.day.end)} of topic {day.topic.name}")
+    table = _table("partition", "from", "seen until", "until", "offsets", "start", "end")
+    for span in day.spans:
+        figures = (span.partition, span.from_offset, span.seen_until, span.until_offset)
+        count = span.until_offset - span.from_offset
+        table.add_row(
+            *(str(each) for each in figures),
+            f"{count:,}",
+            span.evidence.start_detail,
+            span.evidence.end_detail,
+        )
+    out.print(table)
+    room = "endless or not known" if day.headroom_hours is None else f"{day.headroom_hours} h"
+    expected = size(day.offsets * plan.row_bytes)
+    out.print(f"about {day.offsets:,} rows, {files} file(s), {expected}; retention headroom: {room}")
+    for change in day.accepted.contract:
+        out.print(f"[yellow]accepted[/] {change}")
+    for risk in day.risks:
+        out.print(f"[yellow]risk[/] {risk}")
+
+
+def outcome(done: Outcome) -> None:
+    """Show what became of one day's records."""
+    manifest = done.manifest
+    if done.already:
+        rows = manifest.rows(Verdict.IN_DAY)
+        out.print(f"{manifest.day.date} was committed already by run {manifest.run_id}: {rows:,} rows")
+        return
+    took = sum(done.seconds.values())
+    out.print(f"[bold green]committed[/] {manifest.day} by run {manifest.run_id} in {took:.1f} s")
+    table = _table(
+        "partition", *[verdict.value.replace("_", " ") for verdict in Verdict], "gaps", "next offset"
+    )
+    for part in manifest.next.partitions:
+        table.add_row(str(part.partition), *_fates(manifest, part.partition), str(part.next_from_offset))
+    out.print(table)
+    for verdict in (Verdict.IN_DAY, Verdict.LATE, Verdict.INVALID):
+        if files := manifest.files_of(verdict):
+            total = size(sum(file.bytes for file in files))
+            rows, name = manifest.rows(verdict), verdict.value.replace("_", " ")
+            out.print(f"{name}: {rows:,} rows in {len(files)} file(s), {total}")
+    for cause in manifest.causes[:5]:
+        out.print(
+            f"  {cause.rows:,} x {cause.cause} (partition {cause.partition} offset {cause.offset})",
+            markup=False,
+        )
+    out.print(
+        "seconds: " + ", ".join(f"{step.replace('_', ' ')} {took}" for step, took in done.seconds.items())
+    )
+
+
+def nothing_due(day: date, due_at: datetime) -> None:
+    """Say until when there is nothing to do."""
+    out.print(f"nothing is due: {day} can be settled from {_when(due_at)} on")
+
+
+def _fates(manifest: Manifest, partition: int) -> list[str]:
+    rows = {each.verdict: each.rows for each in manifest.tally if each.partition == partition}
+    gaps = sum(len(gap.offsets) for gap in manifest.gaps if gap.partition == partition)
+    return [f"{rows.get(verdict, 0):,}" for verdict in Verdict] + [f"{gaps:,}"]
+
+
+def outcome_document(done: Outcome) -> dict[str, object]:
+    """Give what became of one day's records, for a program."""
+    manifest = done.manifest
+    return {
+        "day": manifest.day,
+        "already": done.already,
+        "run_id": manifest.run_id,
+        "rows": {verdict.value: manifest.rows(verdict) for verdict in Verdict},
+        "gaps": sum(len(gap.offsets) for gap in manifest.gaps),
+        "causes": manifest.causes,
+        "files": manifest.files,
+        "next": manifest.next,
+        "seconds": dict(done.seconds),
+    }
+
+
+def statuses(status: Status) -> None:
+    """Show a lake at a glance."""
+    table = _table("day", "state", "rows", "files", "size", "late", "invalid", "pending", "gaps", "run")
+    for day in status.days:
+        counts = [f"{count:,}" for count in (day.late, day.invalid, day.pending, day.gaps)]
+        table.add_row(
+            str(day.date), day.state, f"{day.rows:,}", str(day.files), size(day.bytes), *counts, day.run_id
+        )
+    out.print(f"lake {status.lake}", markup=False)
+    out.print(table)
+    when = "is due now" if status.due else f"is due at {_when(status.due_at)}"
+    out.print(f"next day: {status.next_day} {when}")
+    if status.holder:
+        left = {
+            True: "held by",
+            False: "free; last held, and not released, by",
+            None: "held, or last held, by",
+        }
+        out.print(f"lock: {left[status.holder_alive]} {status.holder}")
+    for name in status.staged:
+        out.print(f"staging: {name}")
+
+
+def verified(found: Verified) -> None:
+    """Show what a verification looked at, and what it found wrong."""
+    looked = f"{found.days} day(s), {found.files} file(s), {found.rows:,} rows, {size(found.bytes)}"
+    for problem in found.problems:
+        out.print(f"[red]wrong[/] {problem}")
+    out.print(
+        f"{'[green]all as committed[/]' if not found.problems else '[red]not as committed[/]'}: {looked}"
+    )
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    words: Sequence[str] = ("day", "state", "run", "start", "end")
+    for column in columns:
+        table.add_column(column, justify="left" if column in words else "right", overflow="fold")
+    return table
+
+
+def _when(instant: datetime) -> str:
+    return f"{instant:%Y-%m-%dT%H:%MZ}"
