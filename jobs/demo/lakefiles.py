@@ -1,0 +1,132 @@
+"""What a lake holds, read as any stranger would: files by the promised globs, manifests as plain JSON.
+
+Relies on pyarrow to read a Parquet file, and on names for a row's place.
+Never trusts a manifest about rows in files.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.demo.places import Place, Where
+
+LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-[^/]+-\d+\.parquet")
+COUNTED: Final = {"skipped": Where.SKIPPED, "before_first": Where.BEFORE_FIRST}
+
+
+class Row(NamedTuple):
+    """One row of a file: its coordinate, its place, and what it shows; instants are microseconds."""
+
+    partition: int
+    offset: int
+    place: Place
+    kafka_timestamp: int | None
+    event_time: int | None
+    order_id: str | None
+    amount: float | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The offsets `[seen_until, until_offset)` of one partition that a day's run saw first."""
+
+    day: date
+    partition: int
+    from_offset: int
+    seen_until: int
+    until_offset: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What the manifests say of runs: days, spans in order, the last pending offsets, rows only counted."""
+
+    days: tuple[date, ...]
+    seen: tuple[Seen, ...]
+    pending: frozenset[tuple[int, int]]
+    counted: dict[tuple[date, int, Where], int]
+
+
+def read_history(lake: Path) -> History:
+    """Read all manifests of a lake."""
+    manifests = [json.loads(path.read_bytes()) for path in sorted(lake.glob("date=*/_manifest.json"))]
+    pending: set[tuple[int, int]] = set()
+    for part in manifests[-1]["next"]["partitions"] if manifests else []:
+        for from_offset, until_offset in part["pending"]:
+            pending.update((part["partition"], offset) for offset in range(from_offset, until_offset))
+    return History(
+        days=tuple(_day(manifest) for manifest in manifests),
+        seen=tuple(
+            Seen(day=_day(manifest), **{name: span[name] for name in Seen.__slots__ if name != "day"})
+            for manifest in manifests
+            for span in manifest["spans"]
+        ),
+        pending=frozenset(pending),
+        counted={
+            (_day(manifest), tally["partition"], COUNTED[tally["verdict"]]): tally["rows"]
+            for manifest in manifests
+            for tally in manifest["tally"]
+            if tally["verdict"] in COUNTED
+        },
+    )
+
+
+def _day(manifest: dict[str, Any]) -> date:
+    return date.fromisoformat(manifest["day"]["date"])
+
+
+def rows_of(lake: Path) -> Iterator[Row]:
+    """Read every row that a reader can find: of the days, the late ones and the invalid ones."""
+    for pattern in ("date=*/*.parquet", "date=*/_late/**/*.parquet", "date=*/_invalid/*.parquet"):
+        for path in sorted(lake.glob(pattern)):
+            yield from _rows(path, place_of(path.relative_to(lake)))
+
+
+def place_of(path: Path) -> Place:
+    """Say from a file's path below the lake what its rows are."""
+    day = date.fromisoformat(path.parts[0].removeprefix("date="))
+    match path.parts[1:]:
+        case [name] if not name.startswith("late-"):
+            return Place(Where.IN_DAY, day)
+        case ["_invalid", _]:
+            return Place(Where.INVALID, day)
+        case ["_late", happened, name] if (named := LATE_NAME.fullmatch(name)) and named[
+            1
+        ] == day.isoformat():
+            return Place(Where.LATE, day, date.fromisoformat(happened.removeprefix("date=")))
+        case _:
+            return Place(Where.ASTRAY, path=str(path))
+
+
+def _rows(path: Path, place: Place) -> Iterator[Row]:
+    # A file alone, never a folder: pyarrow would add columns that it reads from the path.
+    table = pq.ParquetFile(path).read()
+    names = set(table.schema.names)
+
+    def column(name: str, type: pa.DataType | None = None) -> list[Any]:
+        if name not in names:
+            return [None] * table.num_rows
+        values: Any = table[name]
+        return list((values.cast(type) if type else values).to_pylist())
+
+    yield from map(
+        Row,
+        column("kafka_partition"),
+        column("kafka_offset"),
+        [place] * table.num_rows,
+        column("kafka_timestamp", pa.int64()),
+        column("event_time", pa.int64()),
+        column("order_id"),
+        column("amount"),
+        column("value"),
+    )
