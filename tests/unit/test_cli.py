@@ -1,0 +1,365 @@
+"""Every way to end has its exit code, one JSON document where asked for, and a result on stdout alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+import jobs.opening
+from jobs.__main__ import app
+from jobs.daily import run_day
+from jobs.planning import Accept, Desk
+from jobs.storage import Lake, LockHolder
+from offsets.errors import RunFailed
+from tests.local_engine import LocalEngine, desk
+from tests.memory_topic import MemoryTopic
+from tests.unit.test_day import FIRST, SECOND, a_lake, three_days
+from tests.unit.test_inspect import part
+
+CONFIG = """\
+topic: orders
+kafka:
+  bootstrap_servers: 127.0.0.1:{port}
+  timeout: {timeout}
+day:
+  zone: Europe/Amsterdam
+  first: 2026-03-28
+event_time:
+  field: at
+  format: epoch_us
+record:
+  columns:
+    id: string
+    n: bigint
+  kafka_columns: [key]
+lake:
+  path: ./lake
+"""
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Take back what a command changes of its process: signals and logs."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    logs = structlog.get_config()
+    monkeypatch.delenv("KAFKA_DAILY_CONFIG", raising=False)
+    yield
+    structlog.configure(**logs)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "orders.yaml"
+    path.write_text(CONFIG.format(port=1, timeout="1s"))
+    return path
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    made = MemoryTopic(2)
+    three_days(made)
+    return made
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(a_lake(2), tmp_path / "lake"))
+
+
+@pytest.fixture
+def in_memory(config: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
+    """Let the commands open a desk over a topic in memory."""
+    from contextlib import contextmanager
+
+    engine = LocalEngine(topic)
+
+    @contextmanager
+    def opened(path: Path | None, accept: Accept | None = None, progress: Any = None) -> Iterator[Desk]:
+        yield desk(config.parent / "lake", topic, now=NOW, engine=engine, accept=accept)
+
+    monkeypatch.setattr(jobs.opening, "opened", opened)
+    return engine
+
+
+NOW = datetime(2026, 3, 31, 0, tzinfo=UTC)
+
+
+def invoke(*arguments: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def document(*arguments: object) -> tuple[int, dict[str, Any]]:
+    code, stdout, _ = invoke(*arguments, "--json")
+    return code, json.loads(stdout)
+
+
+# -- usage
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["frobnicate"], ["run", "--frobnicate"], ["run", "--date", "yesterday"], ["status", "surplus"]],
+)
+def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
+    code, stdout, stderr = invoke(*arguments)
+    assert (code, stdout) == (2, "")
+    assert "Usage" in stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--from", "2026-03-28"],
+        ["--to", "2026-03-28"],
+        ["--from", "2026-03-29", "--to", "2026-03-28"],
+        ["--date", "2026-03-28", "--from", "2026-03-28", "--to", "2026-03-28"],
+    ],
+)
+def test_days_that_make_no_range_end_with_2(
+    config: Path, in_memory: LocalEngine, arguments: list[str]
+) -> None:
+    code, _, stderr = invoke("run", "--config", config, *arguments)
+    assert code == 2
+    assert "--from A --to B" in stderr
+
+
+@pytest.mark.parametrize("command", ["plan", "run", "status", "verify"])
+def test_no_config_ends_with_2_and_says_how_to_make_one(command: str, tmp_path: Path) -> None:
+    for arguments in ([command], [command, "--config", tmp_path / "none.yaml"]):
+        code, stdout, stderr = invoke(*arguments)
+        assert (code, stdout) == (2, "")
+        assert "conf/example.yaml" in stderr
+
+
+def test_a_config_may_be_named_before_the_command_after_it_or_by_the_environment(
+    config: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    after = invoke("status", "--config", config)
+    assert after[0] == 0
+    assert invoke("--config", config, "status") == after
+    assert invoke("--config", "nowhere.yaml", "status", "--config", config) == after
+    monkeypatch.setenv("KAFKA_DAILY_CONFIG", str(config))
+    assert invoke("status") == after
+
+
+# -- what each command prints
+
+
+def test_status_shows_the_days_the_next_one_and_a_holder(config: Path, lake: Path) -> None:
+    holder = LockHolder(run_id="r9", host="elsewhere", pid=7, since=NOW)
+    with Lake(lake).lock(holder):
+        code, stdout, stderr = invoke("status", "--config", config)
+    assert (code, stderr) == (0, "")
+    for words in ("2026-03-28", "2026-03-29", "complete", "next day: 2026-03-30 is due", "run r9 (pid 7 on"):
+        assert words in stdout
+    code, told = document("status", "--config", config)
+    assert code == 0
+    assert [day["rows"] for day in told["days"]] == [6, 7]
+    assert told["next_day"] == "2026-03-30"
+
+
+def test_verify_ends_with_0_or_with_28_and_names_the_file(config: Path, lake: Path) -> None:
+    assert invoke("verify", "--config", config)[0] == 0
+    assert document("verify", "--config", config)[1]["problems"] == []
+    path = part(lake)
+    path.write_bytes(b"")
+    code, stdout, stderr = invoke("verify", "--config", config)
+    assert code == 28
+    assert str(path) in stdout
+    assert "VerifyFailed" in stderr
+    assert invoke("verify", "--config", config, "--date", "2026-03-28")[0] == 0
+    assert invoke("verify", "--config", config, "--date", "2026-03-31")[0] == 28
+
+
+def test_verify_with_json_prints_one_document_also_where_it_fails(config: Path, lake: Path) -> None:
+    path = part(lake)
+    path.write_bytes(b"")
+    code, told = document("verify", "--config", config)
+    assert code == 28
+    assert str(path) in told["facts"]["verified"]["problems"][0]
+    assert told["facts"]["verified"]["days"] == 2
+
+
+def test_plan_shows_what_a_run_would_do_and_touches_nothing(config: Path, in_memory: LocalEngine) -> None:
+    code, stdout, _ = invoke("plan", "--config", config)
+    assert code == 0
+    assert "2026-03-28" in stdout
+    code, told = document("plan", "--config", config)
+    assert told["plan"]["day"]["date"] == "2026-03-28"
+    assert told["expected_files"] == 1
+    assert told["expected_rows"] == sum(
+        span["until_offset"] - span["from_offset"] for span in told["plan"]["spans"]
+    )
+    assert in_memory.jobs == 0
+    assert not (config.parent / "lake").exists()
+
+
+def test_run_settles_every_due_day_and_then_says_until_when_there_is_none(
+    config: Path, in_memory: LocalEngine
+) -> None:
+    code, stdout, _ = invoke("run", "--config", config)
+    assert code == 0
+    assert stdout.count("committed 2026-03-") == 3
+    code, stdout, _ = invoke("run", "--config", config)
+    assert code == 0
+    assert "nothing is due: 2026-03-31 can be settled from 2026-03-31T23:00Z on" in stdout
+    assert document("run", "--config", config) == (0, {"days": []})
+
+
+def test_run_of_a_committed_day_says_so_and_ends_with_0(config: Path, in_memory: LocalEngine) -> None:
+    invoke("run", "--config", config, "--date", FIRST)
+    code, stdout, _ = invoke("run", "--config", config, "--date", FIRST)
+    assert code == 0
+    assert "committed already" in stdout
+    assert in_memory.jobs == 1
+    code, told = document("run", "--config", config, "--from", FIRST, "--to", SECOND)
+    assert code == 0
+    assert [(day["day"]["date"], day["already"], day["rows"]["in_day"]) for day in told["days"]] == [
+        ("2026-03-28", True, 6),
+        ("2026-03-29", False, 7),
+    ]
+
+
+@pytest.mark.parametrize(
+    "day, code, error",
+    [(date(2026, 3, 31), 29, "EarlierDayMissing"), (date(2026, 3, 1), 2, "ConfigWrong")],
+)
+def test_a_run_that_stops_ends_with_its_code_and_one_document(
+    config: Path, in_memory: LocalEngine, day: date, code: int, error: str
+) -> None:
+    found, told = document("run", "--config", config, "--date", day)
+    assert (found, told["exit_code"], told["error"]) == (code, code, error)
+    assert told["expected"]
+    assert told["found"]
+    assert told["do"]
+    found, stdout, stderr = invoke("run", "--config", config, "--date", day)
+    assert (found, stdout) == (code, "")
+    assert f"{error} (exit {code})" in stderr
+
+
+def test_a_range_stops_at_its_first_failure_and_tells_the_days_before_it(
+    config: Path, in_memory: LocalEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, told = document("run", "--config", config, "--from", FIRST, "--to", date(2026, 4, 2))
+    assert (code, told["error"]) == (10, "DayNotOver")
+    assert [day["day"]["date"] for day in told["facts"]["days"]] == ["2026-03-28", "2026-03-29", "2026-03-30"]
+
+
+def test_a_failed_job_ends_with_15(config: Path, in_memory: LocalEngine) -> None:
+    in_memory.dies = True
+    assert document("run", "--config", config)[0] == RunFailed.exit_code == 15
+
+
+def test_a_changed_contract_ends_with_25_and_its_flag_goes_on(
+    config: Path, in_memory: LocalEngine, topic: MemoryTopic
+) -> None:
+    run_day(desk(config.parent / "lake", topic, zone="UTC"), FIRST)
+    assert invoke("run", "--config", config, "--date", SECOND)[0] == 25
+    code, stdout, _ = invoke("run", "--config", config, "--date", SECOND, "--accept-contract")
+    assert code == 0
+    assert "committed" in stdout
+
+
+def test_a_moved_log_start_ends_with_20_and_its_flag_goes_on(
+    config: Path, in_memory: LocalEngine, topic: MemoryTopic
+) -> None:
+    topic.retain_from(0, 1)
+    code, told = document("run", "--config", config, "--date", FIRST)
+    assert (code, told["facts"]["partition"], told["facts"]["log_start"]) == (20, 0, 1)
+    assert invoke("run", "--config", config, "--date", FIRST, "--accept-start")[0] == 0
+
+
+# -- real processes
+
+
+def process(*arguments: object, **extra: Any) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "jobs", *map(str, arguments)]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2], **extra
+    )
+
+
+def test_a_bug_ends_with_70_and_a_traceback(config: Path, lake: Path) -> None:
+    """A lake whose path is no folder at all is refused by name; what nobody thought of is a bug."""
+    code = "import jobs.inspect as i, jobs.__main__ as m; i.status = lambda *a: 1 / 0; m.main()"
+    child = subprocess.run(
+        [sys.executable, "-c", code, "status", "--config", config],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert child.returncode == 70
+    assert child.stdout == b""
+    assert b"ZeroDivisionError" in child.stderr
+    assert b"bug in kafka-daily" in child.stderr
+
+
+@pytest.mark.parametrize(
+    "number, code, error",
+    [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")],
+)
+def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
+    config: Path, number: signal.Signals, code: int, error: str
+) -> None:
+    """The run waits for a broker that takes connections and never says a word."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config.write_text(CONFIG.format(port=silent.getsockname()[1], timeout="9s"))
+        lake = Lake(config.parent / "lake")
+        child = process("run", "--config", config, "--date", FIRST, "--json")
+        try:
+            silent.settimeout(20)
+            silent.accept()
+            deadline = time.monotonic() + 20
+            while lake.lock_holder() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            holder = lake.lock_holder()
+            assert holder is not None
+            assert holder.pid == child.pid
+            child.send_signal(number)
+            stdout, stderr = child.communicate(timeout=20)
+        finally:
+            child.kill()
+            child.wait()
+    assert child.returncode == code, stderr.decode()
+    assert json.loads(stdout)["error"] == error
+    assert b"Traceback" not in stderr
+    assert lake.lock_holder() is None
+    assert lake.days() == []
+
+
+def test_a_committed_day_is_done_in_a_moment_without_spark_or_kafka(config: Path, lake: Path) -> None:
+    code = (
+        "import sys, jobs.__main__ as m\n"
+        "try: m.main()\n"
+        "finally: print({n for n in sys.modules if n.split('.')[0] in"
+        " ('pyspark', 'confluent_kafka', 'pyarrow', 'pandas')}, file=sys.stderr)"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code, "run", "--config", config, "--date", str(FIRST), "--json"],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+        env={**os.environ, "KAFKA_DAILY_LOG": "WARNING"},
+    )
+    assert child.returncode == 0, child.stderr
+    assert json.loads(child.stdout)["days"][0]["already"]
+    assert child.stderr.strip() == b"set()"

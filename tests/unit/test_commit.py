@@ -1,0 +1,180 @@
+"""What a commit leaves on disk: a whole day with a manifest that tells the truth, or nothing to see."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jobs.commit
+import jobs.storage
+from jobs.audit import Audited
+from jobs.commit import RunStamp, commit
+from jobs.storage import Lake
+from offsets.errors import DayTaken, StoreFailed
+from offsets.manifest import from_json
+from offsets.model import Manifest, Verdict
+from tests.lake_rows import files
+from tests.local_engine import Crash
+from tests.unit.test_audit import made
+from tests.unit.test_settle import DAY, DAYS
+
+STAMP = RunStamp(
+    run_id="r1",
+    started=datetime(2026, 3, 31, 1, tzinfo=UTC),
+    audited=datetime(2026, 3, 31, 1, 30, tzinfo=UTC),
+    versions={"kafka-daily": "0"},
+)
+NAMES = {
+    f"date={DAY.date}/_manifest.json",
+    f"date={DAY.date}/part-r1-00000.parquet",
+    f"date={DAY.date}/part-r1-00001.parquet",
+    f"date={DAY.date}/_late/date={DAYS[1].date}/late-{DAY.date}-r1-00002.parquet",
+    f"date={DAY.date}/_invalid/invalid-r1-00003.parquet",
+}
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    return Lake(tmp_path / "lake")
+
+
+@pytest.fixture
+def staged(lake: Lake) -> Path:
+    return lake.stage(DAY.date, "r1")
+
+
+@pytest.fixture
+def audited(staged: Path) -> Audited:
+    return made(staged / "attempts").audit()
+
+
+def manifest_of(lake: Lake) -> Manifest:
+    text = lake.manifest_text(DAY.date)
+    assert text is not None
+    return from_json(text, "the lake")
+
+
+def test_a_committed_day_holds_its_files_its_manifest_and_nothing_else(
+    lake: Lake, staged: Path, audited: Audited
+) -> None:
+    manifest = commit(lake, staged, audited, STAMP)
+    assert manifest_of(lake) == manifest
+    assert files(lake.root) == NAMES
+    for file in manifest.files:
+        text = (lake.day_folder(DAY.date) / file.path).read_bytes()
+        assert (len(text), hashlib.sha256(text).hexdigest()) == (file.bytes, file.sha256)
+
+
+def test_the_manifest_tells_what_was_planned_found_and_comes_next(
+    lake: Lake, staged: Path, audited: Audited
+) -> None:
+    manifest = commit(lake, staged, audited, STAMP)
+    plan = audited.plan
+    assert (manifest.day, manifest.spans, manifest.consumed) == (plan.day, plan.spans, plan.consumed)
+    assert (manifest.tally, manifest.gaps, manifest.next) == (audited.tally, audited.gaps, audited.next)
+    assert (manifest.run_id, manifest.started, manifest.audited) == ("r1", STAMP.started, STAMP.audited)
+    (late,) = manifest.files_of(Verdict.LATE)
+    assert (late.day, late.target) == (DAYS[1].date, None)
+    assert late.event_time_min == late.event_time_max == DAYS[1].start
+    (invalid,) = manifest.files_of(Verdict.INVALID)
+    assert invalid.event_time_min is None
+
+
+def test_files_are_named_in_the_order_of_their_offsets_whatever_task_was_first(
+    lake: Lake, staged: Path, audited: Audited
+) -> None:
+    from dataclasses import replace
+
+    turned = replace(audited, files=tuple(reversed(audited.files)))
+    manifest = commit(lake, staged, turned, STAMP)
+    assert [file.offsets[0].partition for file in manifest.files_of(Verdict.IN_DAY)] == [0, 1]
+    assert files(lake.root) == NAMES
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_folder_that_is_there_already_is_left_as_it_is(
+    lake: Lake, staged: Path, audited: Audited, full: bool
+) -> None:
+    lake.day_folder(DAY.date).mkdir()
+    if full:
+        (lake.day_folder(DAY.date) / "mine").write_bytes(b"mine")
+    with pytest.raises(DayTaken):
+        commit(lake, staged, audited, STAMP)
+    assert [path.name for path in lake.day_folder(DAY.date).iterdir()] == (["mine"] if full else [])
+
+
+STEPS = ["make_folder", "move", "to_json", "_write", "sync_folder"]
+
+
+@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_crash_before_the_rename_leaves_nothing_to_see(
+    lake: Lake, staged: Path, audited: Audited, monkeypatch: pytest.MonkeyPatch, step: str, nth: int
+) -> None:
+    done: Callable[..., Any] = getattr(jobs.commit, step)
+    calls = 0
+
+    def crashing(*args: Any, **named: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == nth:
+            raise Crash
+        return done(*args, **named)
+
+    monkeypatch.setattr(jobs.commit, step, crashing)
+    if step in ("to_json", "_write") and nth > 1:
+        commit(lake, staged, audited, STAMP)
+        assert calls == 1
+        return
+    with pytest.raises(Crash):
+        commit(lake, staged, audited, STAMP)
+    assert lake.days() == []
+    assert not list(lake.root.glob("date=*"))
+    assert lake.staged_runs() == [staged]
+
+
+def test_a_sync_that_fails_after_the_rename_is_told_and_the_day_is_there(
+    lake: Lake, staged: Path, audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outcome is known to the disk alone: the rerun finds the day, and syncs again."""
+
+    def failing(folder: Path) -> None:
+        raise StoreFailed(expected=f"to sync {folder}", found="EIO", do="Look at the disk.")
+
+    monkeypatch.setattr(jobs.storage, "sync_folder", failing)
+    with pytest.raises(StoreFailed):
+        commit(lake, staged, audited, STAMP)
+    assert files(lake.root) == NAMES
+
+
+def test_every_name_is_durable_before_the_rename_and_the_lakes_folder_after_it(
+    lake: Lake, staged: Path, audited: Audited, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the bottom up, the manifest's contents before its name; only then the one rename."""
+    story: list[str] = []
+    rename = Path.rename
+
+    def renamed(self: Path, target: Path) -> Path:
+        story.append(f"rename {self.relative_to(lake.root)}")
+        return rename(self, target)
+
+    def synced(file: int) -> None:
+        story.append(os.path.relpath(str(Path(f"/proc/self/fd/{file}").readlink()), lake.root))
+
+    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(os, "fsync", synced)
+    commit(lake, staged, audited, STAMP)
+    day = f"_staging/{DAY.date}.r1/day"
+    moves = [number for number, each in enumerate(story) if each.startswith(f"rename {day[:-4]}/attempts")]
+    assert len(moves) == 4
+    assert max(moves) < story.index(f"{day}/_manifest.json")
+    tail = story[story.index(f"{day}/_manifest.json") :]
+    assert tail[-3:] == [day, f"rename {day}", "."]
+    assert set(tail[1:-3]) == {f"{day}/_invalid", f"{day}/_late", f"{day}/_late/date={DAYS[1].date}"}
+    assert tail.index(f"{day}/_late/date={DAYS[1].date}") < tail.index(f"{day}/_late")

@@ -1,0 +1,66 @@
+"""Every way to stop has its code, its sentences, and survives the way from one process to another."""
+
+from __future__ import annotations
+
+import json
+import pickle
+
+import pytest
+
+from jobs.__main__ import BUG
+from offsets import errors
+from offsets.errors import DayStopped, revived
+
+CODES = {
+    "ConfigWrong": 2,
+    "DayNotOver": 10,
+    "LakeLocked": 11,
+    "BrokerUnavailable": 12,
+    "NotPublished": 13,
+    "BrokerBehind": 14,
+    "RunFailed": 15,
+    "OffsetsLost": 20,
+    "TopicChanged": 21,
+    "LedgerBroken": 22,
+    "AuditFailed": 23,
+    "DayTaken": 24,
+    "ContractChanged": 25,
+    "TooManyInvalid": 26,
+    "StoreFailed": 27,
+    "VerifyFailed": 28,
+    "EarlierDayMissing": 29,
+    "Interrupted": 130,
+    "Terminated": 143,
+}
+KINDS = sorted(DayStopped.__subclasses__(), key=lambda kind: kind.exit_code)
+
+
+def test_the_exit_codes_are_those_of_the_protocol() -> None:
+    assert {kind.__name__: kind.exit_code for kind in KINDS} == CODES
+    assert len(set(CODES.values())) == len(CODES)
+    assert BUG == 70
+    assert BUG not in CODES.values()
+
+
+def test_no_error_is_a_kind_of_another() -> None:
+    """What comes back from a task is looked up among the direct kinds."""
+    assert all(not kind.__subclasses__() for kind in KINDS)
+    assert all(getattr(errors, kind.__name__) is kind for kind in KINDS)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_an_error_comes_back_from_another_process_as_it_was(kind: type[DayStopped]) -> None:
+    error = kind(expected="A", found="B", do="Do C.", partition=3, offset=7)
+    document = pickle.loads(pickle.dumps(error.document()))
+    again = revived(document)
+    assert type(again) is kind
+    assert str(again) == str(error)
+    assert again.document() == error.document()
+    assert json.loads(json.dumps(document))["exit_code"] == kind.exit_code
+
+
+def test_a_message_says_what_was_expected_what_was_found_and_what_to_do() -> None:
+    error = errors.DayNotOver(expected="the day to be over", found="it is not", do="Run again later.")
+    assert str(error) == (
+        "The day is not over. Expected the day to be over; found it is not. Run again later."
+    )

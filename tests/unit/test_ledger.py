@@ -1,0 +1,133 @@
+"""The ledger is a chain without a hole, or an error that says where it broke."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date, timedelta
+
+import pytest
+
+from offsets.errors import ConfigWrong, DayTaken, EarlierDayMissing, LedgerBroken
+from offsets.ledger import Ledger, read_ledger, read_manifest
+from offsets.manifest import to_json
+from offsets.model import Manifest
+from offsets.ranges import Offsets
+from tests.manifests import checkpoint, empty
+
+FIRST = date(2026, 3, 28)
+SECOND, THIRD = FIRST + timedelta(days=1), FIRST + timedelta(days=2)
+
+
+class Folders:
+    """A lake of texts: what a `LedgerReader` gives."""
+
+    def __init__(self, *manifests: Manifest) -> None:
+        self.texts: dict[date, bytes | None] = {each.day.date: to_json(each) for each in manifests}
+
+    def days(self) -> list[date]:
+        return sorted(self.texts)
+
+    def manifest_text(self, day: date) -> bytes | None:
+        return self.texts.get(day)
+
+    def manifest_place(self, day: date) -> str:
+        return f"date={day}/_manifest.json"
+
+
+def chain(days: int = 3) -> list[Manifest]:
+    made: list[Manifest] = []
+    for step in range(days):
+        made.append(empty(FIRST + timedelta(days=step), made[-1] if made else None))
+    return made
+
+
+def broken(*manifests: Manifest) -> str:
+    with pytest.raises(LedgerBroken) as stopped:
+        read_ledger(Folders(*manifests))
+    return str(stopped.value)
+
+
+def test_a_whole_chain_is_read_in_order() -> None:
+    ledger = read_ledger(Folders(*reversed(chain())))
+    assert [day.date for day in ledger.days] == [FIRST, SECOND, THIRD]
+    assert ledger.newest == chain()[-1]
+    assert ledger.of(SECOND) == chain()[1]
+    assert ledger.of(THIRD + timedelta(days=1)) is None
+    assert ledger.next_day(date(1999, 1, 1)) == THIRD + timedelta(days=1)
+
+
+def test_an_empty_lake_begins_with_the_first_day_of_the_config() -> None:
+    ledger = read_ledger(Folders())
+    assert ledger.newest is None
+    assert ledger.next_day(FIRST) == FIRST
+    ledger.admit(FIRST, FIRST)
+
+
+def test_the_config_cannot_move_the_first_day_of_a_lake() -> None:
+    ledger = Ledger(tuple(chain(1)))
+    ledger.admit(SECOND, first=date(2020, 1, 1))
+    with pytest.raises(ConfigWrong, match="2026-03-28"):
+        ledger.admit(date(2026, 3, 1), first=date(2020, 1, 1))
+
+
+def test_a_day_after_the_next_waits_for_the_one_before_and_names_it() -> None:
+    ledger = Ledger(tuple(chain(1)))
+    with pytest.raises(EarlierDayMissing, match="2026-03-29 is the next day") as stopped:
+        ledger.admit(THIRD, FIRST)
+    assert stopped.value.facts["missing"] == "2026-03-29"
+    with pytest.raises(EarlierDayMissing):
+        Ledger(()).admit(SECOND, FIRST)
+
+
+def test_a_hole_below_a_committed_day_is_no_day_to_run() -> None:
+    with pytest.raises(LedgerBroken, match="2026-03-30 is committed"):
+        Ledger(tuple(chain())).admit(SECOND, FIRST)
+
+
+def test_a_missing_day_is_named() -> None:
+    first, _, third = chain()
+    assert "2026-03-29 is missing between 2026-03-28 and 2026-03-30" in broken(first, third)
+
+
+def test_a_day_that_does_not_begin_where_the_last_ended_is_noticed() -> None:
+    first, second, _ = chain()
+    moved = replace(second, day=replace(second.day, start=second.day.start + timedelta(hours=1)))
+    assert "starts at" in broken(first, moved)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [checkpoint(5), checkpoint(0, partitions=2), replace(checkpoint(0), partitions=())],
+    ids=["seen_until", "one more", "one less"],
+)
+def test_a_day_that_did_not_start_from_the_checkpoint_is_noticed(other: object) -> None:
+    first, second, _ = chain()
+    changed = replace(second, consumed=other)  # type: ignore[arg-type]
+    if other == checkpoint(0, partitions=2):
+        read_ledger(Folders(first, changed))  # a new partition is lawful
+    else:
+        assert "checkpoint of 2026-03-28" in broken(first, changed)
+
+
+def test_a_pending_set_that_changed_between_two_days_is_noticed() -> None:
+    first, second, _ = chain()
+    first = replace(first, next=checkpoint(9, Offsets([(3, 5)])))
+    second = replace(second, consumed=checkpoint(9, Offsets([(3, 4)])))
+    assert "checkpoint" in broken(first, second)
+
+
+def test_a_folder_without_a_manifest_is_somebody_elses() -> None:
+    folders = Folders(*chain(1))
+    folders.texts[SECOND] = None
+    with pytest.raises(DayTaken, match="2026-03-29"):
+        read_ledger(folders)
+    with pytest.raises(DayTaken):
+        read_manifest(folders, SECOND)
+    assert read_manifest(folders, THIRD) is None
+
+
+def test_a_manifest_in_another_days_folder_is_noticed() -> None:
+    folders = Folders(*chain(1))
+    folders.texts[SECOND] = folders.texts[FIRST]
+    with pytest.raises(LedgerBroken, match="the one of 2026-03-28"):
+        read_manifest(folders, SECOND)

@@ -1,0 +1,205 @@
+"""A manifest comes back as it was written, or not at all."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from offsets.errors import LedgerBroken
+from offsets.manifest import _checksum, from_json, to_json
+from offsets.model import (
+    Accepted,
+    Anchor,
+    CauseCount,
+    Checkpoint,
+    Contract,
+    FileOffsets,
+    Gaps,
+    Manifest,
+    PartitionCheckpoint,
+)
+from offsets.ranges import Offsets
+from tests import manifests
+
+FROZEN = Path(__file__).parents[1] / "data" / "manifest-format-1.json"
+
+texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+counts = st.integers(0, 2**63 - 1)
+offset_sets = st.frozensets(st.integers(0, 60)).map(lambda them: Offsets.of((at, at + 1) for at in them))
+instants = st.datetimes(
+    datetime(1970, 1, 1),
+    datetime(9999, 12, 31),
+    timezones=st.sampled_from([UTC, timezone(timedelta(hours=2))]),
+)
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | texts,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3),
+    max_leaves=8,
+)
+contracts = st.dictionaries(texts, json_values, max_size=4).map(Contract)
+anchors = st.none() | st.builds(Anchor, offset=counts, timestamp=st.integers(-1, 2**62), digest=texts)
+
+
+@st.composite
+def checkpoints(draw: st.DrawFn) -> Checkpoint:
+    parts = []
+    for partition in sorted(draw(st.frozensets(st.integers(0, 9), max_size=3))):
+        pending, anchor = draw(offset_sets), draw(anchors)
+        lowest = max(pending.ranges[-1][1] if pending.ranges else 0, anchor.offset + 1 if anchor else 0)
+        parts.append(
+            PartitionCheckpoint(partition=partition, seen_until=lowest, pending=pending, anchor=anchor)
+        )
+    return Checkpoint(topic=manifests.TOPIC, partitions=tuple(parts))
+
+
+@st.composite
+def any_manifests(draw: st.DrawFn) -> Manifest:
+    rows = draw(st.lists(st.integers(1, 99), max_size=3))
+    offsets = tuple(
+        FileOffsets(partition=at, rows=count, from_offset=0, until_offset=count)
+        for at, count in enumerate(rows)
+    )
+    return replace(
+        manifests.full(),
+        run_id=draw(texts),
+        contract=draw(contracts),
+        accepted=Accepted(contract=tuple(draw(st.lists(texts, max_size=2)))),
+        consumed=draw(checkpoints()),
+        next=draw(checkpoints()),
+        compacted=draw(st.none() | st.booleans()),
+        gaps=tuple(
+            Gaps(partition=at, offsets=each)
+            for at, each in enumerate(draw(st.lists(offset_sets, max_size=3)))
+        ),
+        causes=tuple(
+            CauseCount(cause=cause, rows=1, partition=0, offset=draw(counts))
+            for cause in draw(st.lists(texts, max_size=2))
+        ),
+        files=tuple(replace(file, rows=sum(rows), offsets=offsets) for file in manifests.full().files),
+        started=draw(instants),
+        versions=draw(st.dictionaries(texts, texts, max_size=3)),
+    )
+
+
+@given(any_manifests())
+def test_a_manifest_comes_back_as_it_was_written(manifest: Manifest) -> None:
+    text = to_json(manifest)
+    again = from_json(text, "here")
+    assert again == manifest
+    assert to_json(again) == text
+
+
+def test_the_frozen_copy_of_format_1_stays_readable() -> None:
+    """What a version wrote once, every later one reads: change the reader, never this file."""
+    text = FROZEN.read_bytes()
+    assert from_json(text, str(FROZEN)) == manifests.full()
+    assert to_json(manifests.full()) == text
+
+
+def sealed(body: dict[str, Any]) -> bytes:
+    """Write a document with a checksum that fits, as a bug of a writer would."""
+    rest = {key: value for key, value in body.items() if key not in ("format_version", "checksum")}
+    return json.dumps({"format_version": 1, "checksum": _checksum(rest)} | rest).encode()
+
+
+def refused(text: bytes) -> str:
+    with pytest.raises(LedgerBroken) as stopped:
+        from_json(text, "/lake/date=2026-03-29/_manifest.json")
+    assert "/lake/date=2026-03-29/_manifest.json" in str(stopped.value)
+    return str(stopped.value)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b"", b"{", b"\xff\xfe", b"[]", b"null", b'"text"', b"{}", b"[" * 100_000, b'{"a":1}', b"\x00" * 50],
+)
+def test_what_is_no_manifest_is_refused(text: bytes) -> None:
+    refused(text)
+
+
+@given(st.integers(0, len(to_json(manifests.full())) - 2), st.binary(max_size=3))
+def test_a_cut_or_overwritten_manifest_is_refused_or_says_the_same(at: int, put: bytes) -> None:
+    text = to_json(manifests.full())
+    refused(text[:at])
+    changed = text[:at] + put + text[at + len(put) :]
+    with suppress(LedgerBroken):
+        assert from_json(changed, "here") == manifests.full()
+
+
+def test_an_edited_number_is_noticed() -> None:
+    text = to_json(manifests.full())
+    assert b'"seen_until": 30' in text
+    assert "checksum" in refused(text.replace(b'"seen_until": 30', b'"seen_until": 31'))
+
+
+@pytest.mark.parametrize("version", [0, 2, 99, "1", None, 1.5])
+def test_another_format_is_refused_and_named(version: object) -> None:
+    document = json.loads(to_json(manifests.full()))
+    said = refused(json.dumps(document | {"format_version": version}).encode())
+    assert f"format {version!r}" in said
+
+
+def _set(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
+    def change(document: dict[str, Any]) -> None:
+        inner: Any = document
+        for key in path[:-1]:
+            inner = inner[key]
+        inner[path[-1]] = to
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        _set("extra", to=1),
+        _set("next", "partitions", 0, "extra", to=1),
+        _set("run_id", to=7),
+        _set("missing_pending", to="1"),
+        _set("missing_pending", to=1.0),
+        _set("day", "start", to="2026-03-28T23:00:00"),
+        _set("day", "start", to="2026-03-29T00:00:00+01:00"),
+        _set("day", "end", to="2026-01-01T00:00:00Z"),
+        _set("next", "partitions", 0, "pending", to=[[5, 5]]),
+        _set("next", "partitions", 0, "pending", to=[[28, 40]]),
+        _set("next", "partitions", 0, "pending", to=[["a", "b"]]),
+        _set("next", "partitions", 0, "pending", to=[[1, 2, 3]]),
+        _set("next", "partitions", 0, "pending", to=7),
+        _set("next", "partitions", 0, "seen_until", to=-1),
+        _set("spans", 0, "until_offset", to=3),
+        _set("tally", 0, "rows", to=1000),
+        _set("tally", 0, "verdict", to="lost"),
+        _set("files", 0, "rows", to=7),
+        _set("contract", to=[1]),
+        _set("contract", to="\ud800"),
+        _set("versions", to=None),
+    ],
+)
+def test_a_manifest_that_breaks_a_law_is_refused_though_its_checksum_fits(
+    change: Callable[[dict[str, Any]], None],
+) -> None:
+    document = json.loads(to_json(manifests.full()))
+    from_json(sealed(document), "here")
+    change(document)
+    try:
+        text = sealed(document)
+    except UnicodeEncodeError:
+        text = json.dumps(document).encode()
+    refused(text)
+
+
+@pytest.mark.parametrize("field", sorted(json.loads(to_json(manifests.full()))))
+def test_a_missing_field_is_refused(field: str) -> None:
+    document = json.loads(to_json(manifests.full()))
+    del document[field]
+    text = json.dumps(document).encode() if field in ("checksum", "format_version") else sealed(document)
+    refused(text)

@@ -1,0 +1,108 @@
+"""What was read was all the time of the topic that was planned, or nothing is committed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from offsets.errors import OffsetsLost, TopicChanged
+from offsets.ledger import Ledger
+from offsets.model import Anchor, Checkpoint, DayPlan, Gaps, day_in
+from offsets.plan import next_checkpoint, plan_day
+from offsets.ranges import Offsets
+from offsets.recheck import recheck
+from offsets.survey import survey
+from offsets.topic import digest_of
+from tests.memory_topic import MemoryTopic
+from tests.unit.test_plan import FIRST, NOW, TERMS, ZONE, at
+
+
+def planned(topic: MemoryTopic) -> DayPlan:
+    day = day_in(ZONE, FIRST)
+    found = survey(topic, "orders", day, TERMS.grace, TERMS.future, None)
+    return plan_day(day=day, ledger=Ledger(()), found=found, terms=TERMS, now=NOW)
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    made = MemoryTopic()
+    made.produce(0, b"before", at(FIRST, -48))
+    for number in range(4):
+        made.produce(0, b"%d" % number, at(FIRST, number))
+    made.marker(0, at(FIRST, 5))
+    return made
+
+
+def after_reading(topic: MemoryTopic, plan: DayPlan) -> Checkpoint:
+    last = topic.logs[0].visible(0, 99)[-1]
+    anchor = Anchor(offset=last.offset, timestamp=last.timestamp, digest=digest_of(last.key, last.value))
+    return next_checkpoint(plan, {}, {0: anchor})
+
+
+def no_gaps(plan: DayPlan) -> list[Gaps]:
+    return [Gaps(partition=span.partition, offsets=Offsets()) for span in plan.spans]
+
+
+def test_an_unchanged_topic_passes_and_so_does_one_that_grew(topic: MemoryTopic) -> None:
+    plan = planned(topic)
+    next_ = after_reading(topic, plan)
+    recheck(topic, plan, no_gaps(plan), next_)
+    topic.produce(0, b"more", at(FIRST, 30))
+    topic.add_partitions(1)
+    recheck(topic, plan, no_gaps(plan), next_)
+
+
+def test_a_recreated_topic_is_noticed_though_it_holds_the_same(topic: MemoryTopic) -> None:
+    plan = planned(topic)
+    next_ = after_reading(topic, plan)
+    topic.generation += 1
+    with pytest.raises(TopicChanged, match="recreated while it was read"):
+        recheck(topic, plan, no_gaps(plan), next_)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_a_refilled_log_is_noticed_by_the_old_or_the_new_anchor(topic: MemoryTopic, kept: int) -> None:
+    plan = planned(topic)
+    next_ = after_reading(topic, plan)
+    topic.truncate(0, kept)
+    for _ in range(9):
+        topic.produce(0, b"other", at(FIRST, 1))
+    with pytest.raises(TopicChanged):
+        recheck(topic, plan, no_gaps(plan), next_)
+
+
+def test_another_record_where_the_old_anchor_was_is_noticed(topic: MemoryTopic) -> None:
+    """The new anchors alone would not tell: they were read from the very log that replaced the old one."""
+    plan = planned(topic)
+    next_ = after_reading(topic, plan)
+    topic.logs[0].records[0] = replace(topic.logs[0].records[0], value=b"other")
+    with pytest.raises(TopicChanged, match="hold at offset 0"):
+        recheck(topic, plan, no_gaps(plan), next_)
+
+
+def test_a_record_that_was_not_delivered_at_the_end_is_noticed(topic: MemoryTopic) -> None:
+    plan = planned(topic)
+    next_ = after_reading(topic, plan)
+    short = replace(
+        next_,
+        partitions=(replace(next_.partitions[0], anchor=Anchor(offset=3, timestamp=0, digest="")),),
+    )
+    with pytest.raises(TopicChanged):
+        recheck(topic, plan, no_gaps(plan), short)
+
+
+def test_gaps_below_a_log_start_that_moved_are_losses(topic: MemoryTopic) -> None:
+    plan = planned(topic)
+    next_ = after_reading(topic, plan)
+    topic.retain_from(0, 3)
+    recheck(topic, plan, no_gaps(plan), next_)
+    with pytest.raises(OffsetsLost, match="1 offsets were not read in time"):
+        recheck(topic, plan, [Gaps(partition=0, offsets=Offsets([(2, 3), (5, 6)]))], next_)
+
+
+def test_anchors_that_retention_took_meanwhile_are_no_change(topic: MemoryTopic) -> None:
+    plan = planned(topic)
+    next_ = after_reading(topic, plan)
+    topic.retain_from(0, 6)
+    recheck(topic, plan, no_gaps(plan), next_)

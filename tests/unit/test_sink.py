@@ -1,0 +1,295 @@
+"""A task settles what it is given, in any cut and order, and what it cannot do is reported."""
+
+from __future__ import annotations
+
+import errno
+import gc
+import pickle
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jobs import sink
+from jobs.parquet import FileOptions
+from jobs.record.decode import Decoder
+from jobs.record.schema import INSTANT
+from jobs.report import TaskReport, joined
+from jobs.sink import Batch, TaskOrder, run_task
+from jobs.storage import NewFile
+from offsets.errors import AuditFailed, StoreFailed, revived
+from offsets.model import Anchor, Verdict
+from offsets.ranges import Offsets
+from offsets.topic import digest_of
+from tests.local_engine import RULES, Crash, order, rows_of
+from tests.memory_topic import Record
+from tests.unit.test_settle import BOUNDS, DAY, DAYS
+
+NOON = DAY.start + timedelta(hours=12)
+STAMP = int(NOON.timestamp() * 1000)
+
+
+def task_order(folder: Path, target: int = 1 << 20, bounds: Any = BOUNDS) -> TaskOrder:
+    options = FileOptions(target_size=target, compression="zstd", origin={"topic": "orders"})
+    return TaskOrder(rules=RULES, bounds=bounds, attempts=str(folder), files=options)
+
+
+def record(offset: int, when: datetime | None = NOON, *, stamp: int = STAMP) -> Record:
+    """Make a valid record, or without an instant a broken one."""
+    return Record(
+        offset=offset, timestamp=stamp, key=b"k", value=b"[]" if when is None else order(when, n=offset)
+    )
+
+
+def run(folder: Path, *batches: pa.RecordBatch, **changed: Any) -> TaskReport:
+    return run_task(task_order(folder, **changed), "a", iter(batches))
+
+
+def counts(report: TaskReport) -> dict[Verdict, tuple[int, int, int]]:
+    return {each.verdict: (each.rows, each.from_offset, each.until_offset) for each in report.tally}
+
+
+def mixed(offset: int) -> Record:
+    kinds = [NOON, None, DAYS[0].start, DAY.end, DAYS[1].start, DAYS[0].start - timedelta(1), NOON]
+    return record(offset, kinds[offset % 7])
+
+
+@given(size=st.integers(1, 40))
+def test_a_report_does_not_depend_on_how_the_records_are_cut(
+    size: int, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    records = [mixed(offset) for offset in range(35)]
+    folder = tmp_path_factory.mktemp("attempt")
+    report = run(folder, *(rows_of(0, records[at : at + size]) for at in range(0, 35, size)))
+    assert report.failure is None
+    assert report.delivered == {0: ((0, 35),)}
+    assert counts(report) == {
+        Verdict.IN_DAY: (10, 0, 35),
+        Verdict.INVALID: (5, 1, 30),
+        Verdict.LATE: (10, 2, 33),
+        Verdict.LATER_DAY: (5, 3, 32),
+        Verdict.BEFORE_FIRST: (5, 5, 34),
+    }
+    assert report.later == {0: tuple((at, at + 1) for at in range(3, 35, 7))}
+    assert report.last[0].offset == 34
+    rows = {(file.verdict, file.day): file.rows for file in report.files}
+    assert rows == {
+        (Verdict.IN_DAY, None): 10,
+        (Verdict.INVALID, None): 5,
+        (Verdict.LATE, DAYS[0].date): 5,
+        (Verdict.LATE, DAYS[1].date): 5,
+    }
+    assert pickle.loads(pickle.dumps(report)) == report
+
+
+def test_partitions_may_mix_within_a_batch(tmp_path: Path) -> None:
+    parts = [rows_of(part, [record(offset)]) for offset in range(3) for part in (0, 1)]
+    batch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
+    seen = {0: BOUNDS.seen[0], 1: BOUNDS.seen[0]}
+    report = run(tmp_path, batch, bounds=replace(BOUNDS, seen=seen))
+    assert report.delivered == {0: ((0, 3),), 1: ((0, 3),)}
+    assert {each.partition: each.rows for each in report.tally} == {0: 3, 1: 3}
+    (file,) = report.files
+    assert [(part.partition, part.rows) for part in file.offsets] == [(0, 3), (1, 3)]
+
+
+def test_pieces_of_a_partition_may_come_in_any_order(tmp_path: Path) -> None:
+    """A cluster hands pieces out by place, not by offset; sets, counts and the anchor are the same."""
+    pieces = [[record(at) for at in range(from_, from_ + 4)] for from_ in (8, 0, 4)]
+    apart = run(tmp_path / "apart", *(rows_of(0, piece) for piece in pieces))
+    together = run(tmp_path / "together", rows_of(0, [each for piece in pieces for each in piece]))
+    for report in (apart, together):
+        assert report.failure is None
+        assert joined([report.delivered]) == {0: Offsets([(0, 12)])}
+        assert counts(report) == {Verdict.IN_DAY: (12, 0, 12)}
+        assert report.last[0].offset == 11
+        assert report.files[0].offsets[0].until_offset == 12
+
+
+@pytest.mark.parametrize("batches", [[[0, 1, 2], [0, 1, 2]], [[0, 1, 1]], [[4], [4]]])
+def test_an_offset_that_comes_twice_is_a_failure(tmp_path: Path, batches: list[list[int]]) -> None:
+    report = run(tmp_path, *(rows_of(0, [record(at) for at in offsets]) for offsets in batches))
+    assert report.failure is not None
+    assert isinstance(revived(report.failure), AuditFailed)
+
+
+def test_what_is_settled_already_is_counted_and_not_even_decoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.unit.test_settle import bounds_of
+
+    bounds = bounds_of(DAYS[:-1], DAY, seen_until=6, pending=Offsets([(2, 3)]))
+    decoded: list[int] = []
+    decode = Decoder.decode
+
+    def counting(self: Decoder, values: Any, stamps: Any) -> Any:
+        decoded.append(len(values))
+        return decode(self, values, stamps)
+
+    monkeypatch.setattr(Decoder, "decode", counting)
+    report = run(tmp_path, rows_of(0, [record(at) for at in range(2, 8)]), bounds=bounds)
+    assert counts(report) == {Verdict.ALREADY_SETTLED: (3, 3, 6), Verdict.IN_DAY: (3, 2, 8)}
+    assert decoded == [3]
+    (file,) = report.files
+    table = pq.read_table(file.path)
+    assert table["kafka_offset"].to_pylist() == [2, 6, 7]
+
+
+def test_a_row_holds_its_record_and_its_coordinate(tmp_path: Path) -> None:
+    report = run(tmp_path, rows_of(0, [record(0)]))
+    (row,) = pq.read_table(report.files[0].path).to_pylist()
+    assert row == {
+        "event_time": NOON,
+        "kafka_partition": 0,
+        "kafka_offset": 0,
+        "kafka_timestamp": NOON,
+        "kafka_key": b"k",
+        "id": "o",
+        "n": 0,
+    }
+
+
+def test_an_invalid_row_keeps_the_raw_record_and_its_cause(tmp_path: Path) -> None:
+    report = run(tmp_path, rows_of(0, [record(3, None), record(4, None, stamp=-1)]))
+    rows = pq.read_table(report.files[0].path).to_pylist()
+    assert [row["kafka_timestamp"] for row in rows] == [NOON, None]
+    assert [(row["kafka_offset"], row["key"], row["value"], row["headers"]) for row in rows] == [
+        (3, b"k", b"[]", None),
+        (4, b"k", b"[]", None),
+    ]
+    (cause,) = report.causes
+    assert (cause.rows, cause.partition, cause.offset) == (2, 0, 3)
+    assert {row["cause"] for row in rows} == {cause.cause}
+
+
+def test_the_anchor_is_the_last_record_whatever_its_verdict(tmp_path: Path) -> None:
+    last = record(8, None, stamp=-1)
+    report = run(tmp_path, rows_of(0, [record(3)]), rows_of(0, [last]))
+    assert report.last == {0: Anchor(offset=8, timestamp=-1, digest=digest_of(b"k", b"[]"))}
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_a_stamp_below_zero_is_none(zone: str | None) -> None:
+    """Kafka's -1 comes as the last millisecond of 1969, and null stays null."""
+    stamps = pa.array([-1000, 0, None, 5], pa.int64()).cast(pa.timestamp("us", zone))
+    rows = pa.RecordBatch.from_pydict(
+        {
+            "partition": pa.array([0] * 4, pa.int32()),
+            "offset": pa.array(range(4), pa.int64()),
+            "timestamp": stamps,
+            "key": pa.nulls(4, pa.binary()),
+            "value": pa.nulls(4, pa.binary()),
+        }
+    )
+    batch = Batch.of(rows)
+    assert batch.kafka_timestamp.is_valid().to_pylist() == [False, True, False, True]
+    assert batch.kafka_timestamp.type == stamps.type
+    assert [batch.last(row).timestamp for row in range(4)] == [-1, 0, -1, 0]
+    assert batch.headers is None
+
+
+def test_stamps_without_a_zone_are_utc_as_spark_delivers_them(tmp_path: Path) -> None:
+    rows = rows_of(0, [record(0)])
+    naive = rows["timestamp"].cast(pa.int64()).cast(pa.timestamp("us"))
+    at = rows.schema.get_field_index("timestamp")
+    report = run(tmp_path, rows.set_column(at, "timestamp", naive))
+    assert counts(report) == {Verdict.IN_DAY: (1, 0, 1)}
+    assert pq.read_table(report.files[0].path)["kafka_timestamp"].type == INSTANT
+
+
+def test_a_task_without_batches_makes_nothing(tmp_path: Path) -> None:
+    report = run(tmp_path)
+    assert report == TaskReport()
+    assert list((tmp_path / "a").iterdir()) == []
+    assert run(tmp_path / "empty", rows_of(0, [])).tally == ()
+
+
+def test_many_late_days_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "OPEN_LATE_DAYS", 2)
+    days = [DAYS[0].start, DAYS[1].start, DAYS[2].start]
+    report = run(tmp_path, *(rows_of(0, [record(at, days[at % 3])]) for at in range(9)))
+    assert sum(file.rows for file in report.files) == 9
+    assert {file.day for file in report.files} == {day.date for day in DAYS[:3]}
+    held = [
+        offset for file in report.files for offset in pq.read_table(file.path)["kafka_offset"].to_pylist()
+    ]
+    assert sorted(held) == list(range(9))
+
+
+def test_late_rows_do_not_pile_up_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink, "LATE_BYTES", 1)
+    report = run(tmp_path, *(rows_of(0, [record(at, DAYS[at % 3].start)]) for at in range(9)))
+    assert {file.rows for file in report.files} == {3}
+    assert all(pq.read_metadata(file.path).num_row_groups == 3 for file in report.files)
+
+
+def test_a_full_disk_is_reported_and_not_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = NewFile.write
+
+    def full(self: NewFile, data: Any) -> int:
+        if self.size > 4:
+            raise StoreFailed(expected="to write", found="No space left on device (ENOSPC)", do="Free some.")
+        return write(self, data)
+
+    monkeypatch.setattr(NewFile, "write", full)
+    report = run(tmp_path, rows_of(0, [record(0)]))
+    assert report.failure is not None
+    error = revived(report.failure)
+    assert isinstance(error, StoreFailed)
+    assert "ENOSPC" in str(error)
+    assert report.files == ()
+
+
+def test_an_operating_systems_refusal_in_the_midst_of_a_file_is_a_store_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Full:
+        def write(self, data: bytes) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        def close(self) -> None:
+            pass
+
+    begin: Callable[..., None] = NewFile.__init__
+
+    def on_a_full_disk(self: NewFile, path: Path) -> None:
+        begin(self, path)
+        self._file.close()
+        self._file = Full()  # type: ignore[assignment]
+
+    monkeypatch.setattr(NewFile, "__init__", on_a_full_disk)
+    report = run(tmp_path, rows_of(0, [record(0)]))
+    assert report.failure is not None
+    assert isinstance(revived(report.failure), StoreFailed)
+
+
+def test_what_no_error_of_ours_tells_is_raised_and_the_collector_runs_again(tmp_path: Path) -> None:
+    """Spark then makes another attempt; a report of half a task would be believed."""
+
+    def dying() -> Iterator[pa.RecordBatch]:
+        yield rows_of(0, [record(0)])
+        assert not gc.isenabled()
+        raise Crash
+
+    with pytest.raises(Crash):
+        run_task(task_order(tmp_path), "a", dying())
+    assert gc.isenabled()
+
+
+def test_records_of_a_partition_that_nobody_planned_stop_the_task(tmp_path: Path) -> None:
+    with pytest.raises(KeyError):
+        run(tmp_path, rows_of(7, [record(0)]))
+
+
+def test_two_attempts_never_share_a_folder_or_a_name(tmp_path: Path) -> None:
+    first = run_task(task_order(tmp_path), "a", iter([rows_of(0, [record(0)])]))
+    second = run_task(task_order(tmp_path), "b", iter([rows_of(0, [record(0)])]))
+    assert not {file.path for file in first.files} & {file.path for file in second.files}
+    assert all(file.path.endswith(".part") for file in first.files)
