@@ -27,7 +27,7 @@ from jobs.storage import LockHolder, sync_folder
 from offsets import errors
 from offsets.ledger import read_ledger, read_manifest
 from offsets.model import DayPlan, Gaps, Manifest
-from offsets.recheck import recheck
+from offsets.recheck import prove_gaps, recheck
 
 if TYPE_CHECKING:
     from jobs.audit import Audited
@@ -145,6 +145,7 @@ def _audit(desk: Desk, plan: DayPlan, reports: list[TaskReport], staged: Path) -
     files = merge_small(written, staged / "merged", options, settings.lake.min_file_size)
     audited = audit(plan, reports, files, lambda file: read_back(Path(file.path)))
     recheck(desk.broker(), plan, audited.gaps, audited.next)
+    prove_gaps(desk.broker(), plan.topic.name, audited.gaps, desk.run_id)
     return audited
 
 

@@ -6,14 +6,19 @@ readers; its id, its log starts and its anchors tell.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+from typing import Final
 
-from offsets.errors import OffsetsLost, TopicChanged
+from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
 from offsets.model import Checkpoint, DayPlan, Gaps
 from offsets.plan import check_anchor
 from offsets.ranges import Offsets
 from offsets.survey import anchored
 from offsets.topic import TopicReader
+
+PROBES: Final = 1_000
+"""So many gaps of a partition are looked at."""
 
 
 def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Checkpoint) -> None:
@@ -48,3 +53,25 @@ def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Che
             edge = edges[part.partition]
             seen = anchored(reader, plan.topic.name, part, edge)
             check_anchor(part, edge.log_start, seen, plan.compacted)
+
+
+def prove_gaps(reader: TopicReader, topic: str, gaps: Sequence[Gaps], seed: str) -> None:
+    """Check by another client that what Spark did not deliver is invisible to readers.
+
+    Transaction markers, aborted and compacted records are; a record that was dropped on its way is not.
+    Up to PROBES ranges of a partition are all looked at, of more a random sample.
+
+    Raises:
+        AuditFailed: a record is there.
+    """
+    pick = random.Random(seed)
+    for gap in gaps:
+        ranges = list(gap.offsets)
+        for from_, until in ranges if len(ranges) <= PROBES else pick.sample(ranges, PROBES):
+            if seen := reader.records(topic, gap.partition, from_, until, 1):
+                raise AuditFailed(
+                    expected=f"no visible record in [{from_}, {until}) of partition {gap.partition}, "
+                    "since Spark delivered none",
+                    found=f"one at offset {seen[0].offset}",
+                    do="Nothing was committed. Run the day again; if it recurs, report it.",
+                )

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from offsets.errors import OffsetsLost, TopicChanged
+from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
 from offsets.ledger import Ledger
 from offsets.model import Anchor, Checkpoint, DayPlan, Gaps, day_in
 from offsets.plan import next_checkpoint, plan_day
 from offsets.ranges import Offsets
-from offsets.recheck import recheck
+from offsets.recheck import PROBES, prove_gaps, recheck
 from offsets.survey import survey
-from offsets.topic import digest_of
+from offsets.topic import SeenRecord, digest_of
 from tests.memory_topic import MemoryTopic
 from tests.unit.test_plan import FIRST, NOW, TERMS, ZONE, at
 
@@ -106,3 +106,28 @@ def test_anchors_that_retention_took_meanwhile_are_no_change(topic: MemoryTopic)
     next_ = after_reading(topic, plan)
     topic.retain_from(0, 6)
     recheck(topic, plan, no_gaps(plan), next_)
+
+
+def test_a_gap_of_markers_is_lawful_and_one_that_hides_a_record_is_not(topic: MemoryTopic) -> None:
+    marker = Gaps(partition=0, offsets=Offsets([(5, 6)]))
+    prove_gaps(topic, "orders", [marker], "seed")
+    with pytest.raises(AuditFailed, match=r"no visible record in \[3, 4\)"):
+        prove_gaps(topic, "orders", [replace(marker, offsets=Offsets([(3, 4), (5, 6)]))], "seed")
+
+
+def test_of_very_many_gaps_a_sample_is_looked_at_that_differs_from_run_to_run(
+    topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[int] = []
+
+    def nothing(name: str, partition: int, from_: int, until: int, limit: int) -> list[SeenRecord]:
+        looked.append(from_)
+        return []
+
+    monkeypatch.setattr(topic, "records", nothing)
+    many = Gaps(partition=0, offsets=Offsets([(at, at + 1) for at in range(0, 4 * PROBES, 2)]))
+    prove_gaps(topic, "orders", [many], "one")
+    first, looked[:] = set(looked), []
+    prove_gaps(topic, "orders", [many], "another")
+    assert len(first) == len(set(looked)) == PROBES
+    assert first != set(looked)
