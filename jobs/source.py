@@ -179,9 +179,10 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
     found = jars("spark")
     logging = f"-Dlog4j2.configurationFile=file:{_quoted(conf_folder() / 'log4j2.properties')}"
     config = {**FIXED, "spark.app.name": "kafka-daily", "spark.master": master, **keys}
-    config["spark.driver.extraJavaOptions"] = (
-        f"{logging} {keys.get('spark.driver.extraJavaOptions', '')}".strip()
-    )
+    given = keys.get("spark.driver.extraJavaOptions", "")
+    # the job makes much short-lived garbage and has no user who waits for it
+    collector = "" if "GC" in given else "-XX:+UseParallelGC"
+    config["spark.driver.extraJavaOptions"] = " ".join(filter(None, (logging, collector, given)))
     if local:
         for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
             os.environ.pop(name, None)
