@@ -36,7 +36,7 @@ def test_the_broker_would_create_a_topic_that_is_asked_for_in_passing(broker: Br
     name = f"never-made-{os.getpid()}"
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "allow.auto.create.topics": True})
     admin.list_topics(name, timeout=10)
-    assert name in admin.list_topics(timeout=10).topics
+    assert within(20, lambda: name in admin.list_topics(timeout=10).topics)
     admin.delete_topics([name])[name].result(10)
 
 

@@ -42,10 +42,9 @@ def committed(broker: Broker, topic: MakeTopic, configured: Configured, command:
 def test_it_ends_within_a_second_and_without_java(
     arguments: list[str], committed: Path, tmp_path: Path
 ) -> None:
-    python_only = tmp_path / "bin"
-    python_only.mkdir()
+    (nothing := tmp_path / "bin").mkdir()
     environment = {
-        "PATH": str(python_only),
+        "PATH": str(nothing),
         "JAVA_HOME": str(tmp_path / "no-java"),
         "KAFKA_DAILY_CONFIG": str(committed),
         "KAFKA_DAILY_HOME": os.environ.get("KAFKA_DAILY_HOME", ""),

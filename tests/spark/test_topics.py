@@ -140,6 +140,27 @@ def test_a_first_day_whose_log_was_cut_needs_somebodys_word(
     assert_exact(lake, words[5:], NIGHTS[:2])
 
 
+def test_a_new_partition_whose_log_was_cut_needs_somebodys_word(
+    admin: AdminClient, topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
+) -> None:
+    name = topic()
+    words = put(name, every(STEP, midnight(DAYS[0]), 50))
+    run_day(desk(name), DAYS[0])
+    admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+    added = put(name, every(STEP, midnight(DAYS[1]), 50, 1))
+    delete_before(admin, name, 1, 3)
+    with pytest.raises(OffsetsLost) as refused:
+        run_day(desk(name), DAYS[1])
+    facts = refused.value.facts
+    assert (facts["partition"], facts["offset"], facts["log_start"]) == (1, 0, 3)
+    assert "earliest" in facts
+    assert_exact(lake, words, NIGHTS[:1])
+
+    run_day(desk(name, accept=Accept(start=True)), DAYS[1])
+    assert_exact(lake, words + added[3:], NIGHTS[:2])
+    assert lakes.manifest(lake, DAYS[1])["accepted"]["start"] == ["partition 1 begins at its log start 3"]
+
+
 def test_the_day_that_can_be_proved_is_proved(
     admin: AdminClient, topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
 ) -> None:
