@@ -36,11 +36,15 @@ class BrokerContainer(DockerContainer):
         ports: dict[str, Any] = {"9092/tcp": ("127.0.0.1", port)}
         self.ports = ports
         properties = {
-            "listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            **SETTINGS,
+            # the published port is not to be had from inside, where the transaction coordinator calls its own broker
+            "listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093,INSIDE://127.0.0.1:9094",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers},INSIDE://127.0.0.1:9094",
+            "inter.broker.listener.name": "INSIDE",
+            "listener.security.protocol.map": SETTINGS["listener.security.protocol.map"]
+            + ",INSIDE:PLAINTEXT",
             "controller.quorum.voters": "1@127.0.0.1:9093",
             "log.dirs": "/tmp/kafka-data",
-            **SETTINGS,
             **(settings or {}),
         }
         self.env = {variable(name): value for name, value in properties.items()}
