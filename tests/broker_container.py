@@ -37,7 +37,7 @@ class BrokerContainer(DockerContainer):
         self.ports = ports
         properties = {
             **SETTINGS,
-            # the published port is not to be had from inside, where the transaction coordinator calls its own broker
+            # the published port cannot be reached from inside, where the broker calls itself
             "listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093,INSIDE://127.0.0.1:9094",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers},INSIDE://127.0.0.1:9094",
             "inter.broker.listener.name": "INSIDE",
