@@ -12,6 +12,7 @@ import platform
 import socket
 import time
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -143,7 +144,9 @@ def _audit(desk: Desk, plan: DayPlan, reports: list[TaskReport], staged: Path) -
     written = [file for report in reports for file in report.files]
     options = _file_options(desk, plan)
     files = merge_small(written, staged / "merged", options, settings.lake.min_file_size)
-    audited = audit(plan, reports, files, lambda file: read_back(Path(file.path)))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        back = {file.path: pool.submit(read_back, Path(file.path)) for file in files}
+        audited = audit(plan, reports, files, lambda file: back[file.path].result())
     recheck(desk.broker(), plan, audited.gaps, audited.next)
     prove_gaps(desk.broker(), plan.topic.name, audited.gaps, desk.run_id)
     return audited

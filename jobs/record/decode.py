@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from zoneinfo import ZoneInfo
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -200,7 +201,10 @@ def _kafka_times(stamps: pa.TimestampArray) -> tuple[pa.Int64Array, Faults]:
 def _causes(faults: Faults, rows: int) -> pa.StringArray:
     if not faults:
         return pa.nulls(rows, pa.string())
-    return pa.array([faults.get(index) for index in range(rows)], pa.string())
+    number = {cause: at for at, cause in enumerate(dict.fromkeys(faults.values()))}
+    of_row = np.full(rows, -1, np.int32)
+    of_row[list(faults)] = [number[cause] for cause in faults.values()]
+    return pa.array(list(number), pa.string()).take(pa.array(of_row, mask=of_row < 0))
 
 
 @contextmanager
