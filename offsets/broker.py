@@ -225,7 +225,7 @@ class Broker:
         """Ask again, with growing pauses, while the broker is silent."""
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: self._refusal is None and _is_transient(error)),
-            wait=tenacity.wait_exponential_jitter(initial=0.2, max=5),
+            wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5),
             stop=tenacity.stop_after_delay(self._timeout.total_seconds()),
             before_sleep=lambda state: log.warning(
                 "the broker does not answer yet", asked=what, tries=state.attempt_number
