@@ -6,6 +6,7 @@ Spark nor Arrow, so that a plan is there at once.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -144,4 +145,4 @@ def plan_patiently(desk: Desk, ledger: Ledger, day: date) -> Planned:
 
 def _record_bytes(found: Survey) -> float | None:
     sizes = [record.size for look in found.partitions.values() for record in look.first]
-    return sum(sizes) / len(sizes) if sizes else None
+    return statistics.median(sizes) if sizes else None

@@ -32,4 +32,6 @@ def task_count(plan: DayPlan, row_bytes: float, *, target: int, minimum: int, co
 
 def piece_rows(plan: DayPlan, tasks: int) -> int:
     """Give the most offsets that one piece of a partition may hold."""
-    return max(math.ceil(plan.offsets / (tasks * PIECES_PER_TASK)), 1)
+    # Spark deals pieces out by number, so small ranges far back must be few among the pieces
+    small = sum(max(len(span.reads.ranges) - 1, 0) for span in plan.spans)
+    return max(math.ceil(plan.offsets / (PIECES_PER_TASK * max(tasks, small))), 1)
