@@ -11,7 +11,18 @@ from dataclasses import dataclass
 
 from jobs.report import ReadBack, TaskReport, WrittenFile, joined, summed, summed_causes
 from offsets.errors import AuditFailed, TooManyInvalid
-from offsets.model import Anchor, CauseCount, Checkpoint, DayPlan, Gaps, Span, Tally, Verdict, micros
+from offsets.model import (
+    IN_FILES,
+    Anchor,
+    CauseCount,
+    Checkpoint,
+    DayPlan,
+    Gaps,
+    Span,
+    Tally,
+    Verdict,
+    micros,
+)
 from offsets.plan import next_checkpoint
 from offsets.ranges import Offsets
 
@@ -160,9 +171,6 @@ def _check_partition(
         raise _failed(
             f"{where} to leave {len(rest):,} records out", f"{counted:,} skipped or before the first day"
         )
-
-
-IN_FILES = (Verdict.IN_DAY, Verdict.LATE, Verdict.INVALID)
 
 
 def _files_as_read(

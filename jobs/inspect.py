@@ -16,7 +16,7 @@ from jobs.storage import Lake, LockHolder
 from offsets.errors import DayTaken, LedgerBroken
 from offsets.ledger import Ledger, read_ledger, read_manifest
 from offsets.manifest import MANIFEST_NAME
-from offsets.model import DataFile, Manifest, Verdict, micros
+from offsets.model import IN_FILES, DataFile, Manifest, Verdict, micros
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,7 +154,7 @@ def _check_day(lake: Lake, manifest: Manifest) -> Iterator[str]:
         name = path.relative_to(folder).as_posix()
         if path.is_file() and name not in named:
             yield f"{path}: no manifest names this file"
-    for verdict in (Verdict.IN_DAY, Verdict.LATE, Verdict.INVALID):
+    for verdict in IN_FILES:
         in_files = sum(file.rows for file in manifest.files_of(verdict))
         if in_files != manifest.rows(verdict):
             yield f"{manifest.day.date}: {manifest.rows(verdict)} rows {verdict} counted, {in_files} in files"

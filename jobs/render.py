@@ -25,7 +25,7 @@ from rich.table import Table
 
 from offsets.errors import DayStopped
 from offsets.manifest import plain
-from offsets.model import Manifest, Verdict
+from offsets.model import IN_FILES, Manifest, Verdict
 
 if TYPE_CHECKING:
     from jobs.daily import Outcome
@@ -125,7 +125,7 @@ def outcome(done: Outcome) -> None:
     for part in manifest.next.partitions:
         table.add_row(str(part.partition), *_fates(manifest, part.partition), str(part.next_from_offset))
     out.print(table)
-    for verdict in (Verdict.IN_DAY, Verdict.LATE, Verdict.INVALID):
+    for verdict in IN_FILES:
         if files := manifest.files_of(verdict):
             total = size(sum(file.bytes for file in files))
             rows, name = manifest.rows(verdict), verdict.value.replace("_", " ")

@@ -43,6 +43,10 @@ class Verdict(StrEnum):
     IN_DAY = "in_day"
 
 
+IN_FILES = (Verdict.IN_DAY, Verdict.LATE, Verdict.INVALID)
+"""The verdicts whose rows a day keeps in files."""
+
+
 class StartFrom(StrEnum):
     """How the first offset of a span was found."""
 
