@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -23,7 +24,7 @@ from jobs.parquet import FileOptions, RollingWriter
 from jobs.record.decode import Decoded, Decoder
 from jobs.record.rules import Rules
 from jobs.record.schema import INVALID_SCHEMA, day_schema
-from jobs.report import Longs, RangeLog, TaskReport, slices, summed, summed_causes
+from jobs.report import Longs, RangeLog, TaskReport, ranges_of, slices, summed, summed_causes
 from jobs.settle import CODE, VERDICTS, Bounds, Codes, Settled, settle
 from jobs.storage import make_folder, sync_folder
 from offsets.errors import AuditFailed, DayStopped
@@ -34,6 +35,10 @@ OPEN_LATE_DAYS: Final = 64
 """How many late days a task keeps files open for; the least recently met is closed first."""
 LATE_BYTES: Final = 64 << 20
 """How much late rows of all days may wait in memory."""
+FEW_RUNS: Final = 16
+"""Up to so many runs of a batch's rows are written as they lie; more are gathered first."""
+
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +80,7 @@ class Batch:
         """Count the records."""
         return len(self.offset)
 
-    def keep(self, mask: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Batch:
+    def keep(self, mask: Mask) -> Batch:
         """Keep the records where the mask holds."""
         chosen = pa.array(mask)
         return Batch(
@@ -180,7 +185,8 @@ class _Task:
         if met == {CODE[Verdict.IN_DAY]}:
             self._in_day.add(rows)
             return
-        self._in_day.add(rows.filter(pa.array(judged.code == CODE[Verdict.IN_DAY])))
+        for some in _chosen(rows, judged.code == CODE[Verdict.IN_DAY]):
+            self._in_day.add(some)
         if CODE[Verdict.LATE] in met:
             self._write_late(rows, judged)
 
@@ -268,6 +274,16 @@ class _Task:
             last=self._last,
             files=tuple(file for writer in writers for file in writer.close()),
         )
+
+
+def _chosen(rows: pa.RecordBatch, mask: Mask) -> Iterator[pa.RecordBatch]:
+    """Give the rows where the mask holds: as views where a few are left out, else as a copy."""
+    runs = ranges_of(np.flatnonzero(mask))
+    if len(runs) > FEW_RUNS:
+        yield rows.filter(pa.array(mask))
+        return
+    for at, end in runs:
+        yield rows.slice(at, end - at)
 
 
 def _tallies(partitions: Longs, offsets: Longs, codes: Codes) -> Iterator[Tally]:

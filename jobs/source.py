@@ -51,6 +51,11 @@ FIXED: Final = {
     "spark.python.worker.reuse": "true",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key",
 }
+DEFAULTS: Final = {
+    "spark.app.name": "kafka-daily",
+    # what Kafka's client holds lives longer than Spark's usual 1g gives it: half the time in collections
+    "spark.driver.memory": "2g",
+}
 READ: Final = {
     "failOnDataLoss": "true",
     "kafka.isolation.level": "read_committed",
@@ -178,7 +183,7 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
     os.environ["PYTHONSAFEPATH"] = "1"
     found = jars("spark")
     logging = f"-Dlog4j2.configurationFile=file:{_quoted(conf_folder() / 'log4j2.properties')}"
-    config = {**FIXED, "spark.app.name": "kafka-daily", "spark.master": master, **keys}
+    config = {**FIXED, **DEFAULTS, "spark.master": master, **keys}
     given = keys.get("spark.driver.extraJavaOptions", "")
     # the job makes much short-lived garbage and has no user who waits for it
     collector = "" if "GC" in given else "-XX:+UseParallelGC"

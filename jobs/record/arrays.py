@@ -250,12 +250,3 @@ def _lifted(faults: Faults, offsets: np.ndarray[Any, np.dtype[np.int32]]) -> Fau
     for index in sorted(faults):
         lifted.setdefault(int(np.searchsorted(offsets, index, side="right")) - 1, faults[index])
     return lifted
-
-
-def nulled(array: pa.Array, faults: Faults) -> pa.Array:
-    """Make null the slots of records that are not valid."""
-    if not faults:
-        return array
-    gone = np.zeros(len(array), np.bool_)
-    gone[list(faults)] = True
-    return array.take(pa.array(np.arange(len(array)), mask=gone))
