@@ -7,12 +7,11 @@ What the tasks say is held against what the files say when they are read again, 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from jobs.report import ReadBack, TaskReport, WrittenFile, joined, summed, summed_causes
+from jobs.report import UNFILED, ReadBack, TaskReport, WrittenFile, joined, summed, summed_causes
 from offsets.errors import AuditFailed, TooManyInvalid
 from offsets.model import (
-    IN_FILES,
     Anchor,
     CauseCount,
     Checkpoint,
@@ -25,6 +24,9 @@ from offsets.model import (
 )
 from offsets.plan import next_checkpoint
 from offsets.ranges import Offsets
+
+Fates = Mapping[Verdict, Offsets]
+"""The offsets of one partition by what became of them."""
 
 INVALID_FLOOR = 100
 """So many invalid records are allowed whatever share of the day they are."""
@@ -55,35 +57,39 @@ def audit(
         AuditFailed: they do not agree.
     """
     delivered = _joined("delivered", [report.delivered for report in reports])
-    later = _joined("later", [report.later for report in reports])
+    unfiled = {
+        verdict: _joined(str(verdict), [report.unfiled.get(verdict, {}) for report in reports])
+        for verdict in UNFILED
+    }
     tally = summed(each for report in reports for each in report.tally)
     in_files = _files_as_read(plan, files, read)
-    gaps, missing = [], 0
+    gaps, missing, fates = [], 0, dict[int, Fates]()
     for span, known in zip(plan.spans, plan.consumed.partitions, strict=True):
         got = delivered.pop(span.partition, Offsets())
         gaps.append(Gaps(partition=span.partition, offsets=span.reads - got))
         missing += _check_pending(plan, span, known.pending, got)
-        _check_partition(
-            span,
-            settled=(got & Offsets.between(span.from_offset, span.seen_until)) - known.pending,
-            delivered=got,
-            later=later.get(span.partition, Offsets()),
-            in_files=in_files.get(span.partition, {}),
-            rows={each.verdict: each.rows for each in tally if each.partition == span.partition},
-        )
+        settled = (got & Offsets.between(span.from_offset, span.seen_until)) - known.pending
+        fates[span.partition] = {
+            Verdict.ALREADY_SETTLED: settled,
+            **{verdict: each.get(span.partition, Offsets()) for verdict, each in unfiled.items()},
+            **in_files.get(span.partition, {}),
+        }
+        rows = {each.verdict: each.rows for each in tally if each.partition == span.partition}
+        _check_partition(span, delivered=got, fates=fates[span.partition], rows=rows)
     planned = {span.partition for span in plan.spans}
     counted = {each.partition for each in tally}
-    strangers = (delivered.keys() | later.keys() | in_files.keys() | counted) - planned
+    named = {partition for each in unfiled.values() for partition in each}
+    strangers = (delivered.keys() | named | in_files.keys() | counted) - planned
     if strangers:
         raise _failed("only partitions of the plan", f"records of partitions {sorted(strangers)}")
     return Audited(
         plan=plan,
-        tally=tally,
+        tally=tuple(replace(each, digest=fates[each.partition][each.verdict].digest()) for each in tally),
         causes=summed_causes(each for report in reports for each in report.causes),
         gaps=tuple(gaps),
         missing_pending=missing,
         files=tuple(files),
-        next=next_checkpoint(plan, later, _last(reports)),
+        next=next_checkpoint(plan, unfiled[Verdict.LATER_DAY], _last(reports)),
     )
 
 
@@ -134,43 +140,25 @@ def _check_pending(plan: DayPlan, span: Span, pending: Offsets, delivered: Offse
     return len(missing)
 
 
-def _check_partition(
-    span: Span,
-    *,
-    settled: Offsets,
-    delivered: Offsets,
-    later: Offsets,
-    in_files: Mapping[Verdict, Offsets],
-    rows: Mapping[Verdict, int],
-) -> None:
-    """Check that every delivered offset has one fate, and that files hold just those that they should."""
+def _check_partition(span: Span, *, delivered: Offsets, fates: Fates, rows: Mapping[Verdict, int]) -> None:
+    """Check that every delivered offset has one fate, and that the tally counts just these."""
     where = f"partition {span.partition}"
     outside = delivered - span.reads
     if len(outside):
         raise _failed(f"{where} to deliver what was asked for, {span.reads}", f"{outside} too")
-    filed = _joined("filed", [{span.partition: held.ranges} for held in in_files.values()])
-    held = filed.get(span.partition, Offsets())
-    fates = {"settled already": settled, "of a later day": later, "in files": held}
     rest = delivered
-    for fate, offsets in fates.items():
+    for verdict, offsets in fates.items():
         if len(offsets - rest):
             raise _failed(
-                f"{where} to give each delivered record one fate", f"{fate}: {offsets - rest} too many"
+                f"{where} to give each delivered record one fate", f"{verdict}: {offsets - rest} too many"
             )
         rest = rest - offsets
-    counts = {verdict: rows.get(verdict, 0) for verdict in Verdict}
-    expected = {verdict: len(in_files.get(verdict, Offsets())) for verdict in IN_FILES} | {
-        Verdict.ALREADY_SETTLED: len(settled),
-        Verdict.LATER_DAY: len(later),
-    }
-    for verdict, expect in expected.items():
-        if counts[verdict] != expect:
-            raise _failed(f"{where} to have {expect:,} rows {verdict}", f"{counts[verdict]:,} in the tally")
-    counted = counts[Verdict.SKIPPED] + counts[Verdict.BEFORE_FIRST]
-    if len(rest) != counted:
-        raise _failed(
-            f"{where} to leave {len(rest):,} records out", f"{counted:,} skipped or before the first day"
-        )
+    for verdict in Verdict:
+        expected, counted = len(fates.get(verdict, Offsets())), rows.get(verdict, 0)
+        if counted != expected:
+            raise _failed(f"{where} to have {expected:,} rows {verdict}", f"{counted:,} in the tally")
+    if len(rest):
+        raise _failed(f"{where} to give each delivered record a fate", f"none for {rest}")
 
 
 def _files_as_read(

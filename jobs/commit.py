@@ -116,7 +116,8 @@ def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp) ->
         consumed=plan.consumed,
         first_offsets=plan.first_offsets,
         spans=plan.spans,
-        compacted=plan.compacted,
+        cleanup_policy=plan.cleanup_policy,
+        transactional=_transactional(audited),
         gaps=audited.gaps,
         missing_pending=audited.missing_pending,
         tally=audited.tally,
@@ -127,6 +128,13 @@ def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp) ->
         audited=stamp.audited,
         versions=stamp.versions,
     )
+
+
+def _transactional(audited: Audited) -> bool | None:
+    """Tell whether gaps show transactions: nothing else makes them in a log that is not compacted."""
+    if not any(len(gap.offsets) for gap in audited.gaps):
+        return False
+    return True if audited.plan.compacted is False else None
 
 
 def _write(path: Path, text: bytes) -> None:

@@ -18,6 +18,8 @@ from offsets.model import Anchor, CauseCount, FileOffsets, Tally, Verdict
 from offsets.ranges import Offsets, Range
 
 Longs = npt.NDArray[np.int64]
+UNFILED = (Verdict.SKIPPED, Verdict.BEFORE_FIRST, Verdict.LATER_DAY)
+"""The verdicts of records that are seen for the first time and written to no file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +51,13 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """What one task was given and what it did; `failure` is the document of an error that stopped it."""
+    """What one task was given and what it did; `failure` is the document of an error that stopped it.
+
+    `unfiled` are the offsets of the records that a verdict of UNFILED left out of all files.
+    """
 
     delivered: Mapping[int, tuple[Range, ...]] = field(default_factory=dict)
-    later: Mapping[int, tuple[Range, ...]] = field(default_factory=dict)
+    unfiled: Mapping[Verdict, Mapping[int, tuple[Range, ...]]] = field(default_factory=dict)
     tally: tuple[Tally, ...] = ()
     causes: tuple[CauseCount, ...] = ()
     last: Mapping[int, Anchor] = field(default_factory=dict)

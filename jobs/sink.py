@@ -24,7 +24,16 @@ from jobs.parquet import FileOptions, RollingWriter
 from jobs.record.decode import Decoded, Decoder
 from jobs.record.rules import Rules
 from jobs.record.schema import INVALID_SCHEMA, day_schema
-from jobs.report import Longs, RangeLog, TaskReport, ranges_of, slices, summed, summed_causes
+from jobs.report import (
+    UNFILED,
+    Longs,
+    RangeLog,
+    TaskReport,
+    ranges_of,
+    slices,
+    summed,
+    summed_causes,
+)
 from jobs.settle import CODE, VERDICTS, Bounds, Codes, Settled, settle
 from jobs.storage import make_folder, sync_folder
 from offsets.errors import AuditFailed, DayStopped
@@ -128,7 +137,8 @@ class _Task:
         self._decoder = Decoder(order.rules)
         self._schema = day_schema(order.rules)
         self._names = (folder / f"{number:05d}.parquet.part" for number in count())
-        self._delivered, self._later = RangeLog(), RangeLog()
+        self._delivered = RangeLog()
+        self._unfiled = {verdict: RangeLog() for verdict in UNFILED}
         self._tally: list[Tally] = []
         self._causes: list[CauseCount] = []
         self._last: dict[int, Anchor] = {}
@@ -174,11 +184,12 @@ class _Task:
         met = set(np.unique(judged.code).tolist())
         if CODE[Verdict.INVALID] in met:
             self._write_invalid(batch, judged)
-        if CODE[Verdict.LATER_DAY] in met:
-            later = judged.code == CODE[Verdict.LATER_DAY]
-            offsets, partitions = batch.offset[later], batch.partition[later]
-            for partition, at, end in slices(partitions):
-                self._later.add(partition, offsets[at:end])
+        for verdict in UNFILED:
+            if CODE[verdict] in met:
+                here = judged.code == CODE[verdict]
+                offsets, partitions = batch.offset[here], batch.partition[here]
+                for partition, at, end in slices(partitions):
+                    self._unfiled[verdict].add(partition, offsets[at:end])
         if not met & {CODE[Verdict.IN_DAY], CODE[Verdict.LATE]}:
             return
         rows = self._rows(batch, decoded)
@@ -268,7 +279,7 @@ class _Task:
         writers = [self._in_day, self._invalid, *self._late.values(), *self._closed_late]
         return TaskReport(
             delivered=self._delivered.ranges(),
-            later=self._later.ranges(),
+            unfiled={verdict: found for verdict, log in self._unfiled.items() if (found := log.ranges())},
             tally=tuple(self._tally),
             causes=tuple(self._causes),
             last=self._last,

@@ -6,6 +6,7 @@ its exclusive create and its rename are not atomic on local files. It never remo
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import hashlib
@@ -19,11 +20,15 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import Final
 
-from offsets.errors import DayTaken, LakeLocked, StoreFailed
+from offsets.errors import DayTaken, LakeLocked, LedgerBroken, StoreFailed
 from offsets.manifest import MANIFEST_NAME
 
+AT_FDCWD: Final = -100
+RENAME_EXCHANGE: Final = 2
 LOCK_NAME: Final = "_lock"
 STAGING_NAME: Final = "_staging"
+REMOVED: Final = "removed."
+"""How the name of a folder begins that is being removed."""
 DAY_PREFIX: Final = "date="
 NEXT_STEP: Final = {
     errno.ENOSPC: "Free some space; the day can then be run again.",
@@ -54,8 +59,9 @@ class NewFile:
         """Create the file; an existing one is an error."""
         self.path, self.size, self.closed = path, 0, False
         self._hash = hashlib.sha256()
+        self._file = -1
         with store_errors(f"create {path}"):
-            self._file = path.open("xb", buffering=0)
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
 
     def write(self, data: bytes | memoryview) -> int:
         """Append bytes."""
@@ -65,7 +71,7 @@ class NewFile:
         at = 0
         with store_errors(f"write {self.path}"):
             while at < len(view):
-                at += self._file.write(view[at:])
+                at += os.write(self._file, view[at:])
         return len(view)
 
     def tell(self) -> int:
@@ -82,9 +88,19 @@ class NewFile:
     def make_durable(self) -> str:
         """Sync to the disk, close, and give the SHA-256 of the contents."""
         with store_errors(f"sync {self.path}"):
-            os.fsync(self._file.fileno())
-            self._file.close()
+            os.fsync(self._file)
+            self._release()
         return self._hash.hexdigest()
+
+    def _release(self) -> None:
+        if self._file >= 0:
+            file, self._file = self._file, -1
+            os.close(file)
+
+    def __del__(self) -> None:
+        """Close what was given up half-way: a worker lives longer than an attempt."""
+        with suppress(OSError):
+            self._release()
 
 
 class Lake:
@@ -130,6 +146,11 @@ class Lake:
         except (OSError, ValueError, TypeError, KeyError):
             return None
 
+    def amended_by(self, day: date) -> list[Path]:
+        """List the files that a day's run brought to earlier days."""
+        with store_errors(f"list {self.root}"):
+            return sorted(self.root.glob(f"{DAY_PREFIX}*/late-{day.isoformat()}-*"))
+
     def staged_runs(self) -> list[Path]:
         """List the folders below staging: a live run's, or orphans."""
         with store_errors(f"list {self.root}"), suppress(FileNotFoundError):
@@ -146,9 +167,7 @@ class Lake:
             LakeLocked: another run holds it.
         """
         with store_errors(f"make {self.root}"):
-            made = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
-            self.root.mkdir(parents=True, exist_ok=True)
-            for folder in made:
+            for folder in _make_folders(self.root):
                 sync_folder(folder.parent)
             file = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
         try:
@@ -199,25 +218,114 @@ class Lake:
         sync_folder(self.root)
         return target
 
+    def exchange(self, staged: Path, day: date) -> None:
+        """Put a staged day in the place of a committed one, and that one into staging, in one step.
+
+        Raises:
+            StoreFailed: the store refused, or cannot do it in one step.
+        """
+        target = self.day_folder(day)
+        with store_errors(f"exchange {staged} and {target} in one step"):
+            _exchange(staged, target)
+        sync_folder(self.root)
+        sync_folder(staged.parent)
+
+    def amend(self, source: Path, target: Path) -> bool:
+        """Bring a late file to the day it belongs to; tell whether anything was left to do.
+
+        Replayed until it is done: each order of its steps that a crash or a power loss leaves behind is
+        gone on with. The file is never without a durable name.
+
+        Raises:
+            LedgerBroken: both names are gone, or they are two files.
+        """
+        there, left = _inode(target), _inode(source)
+        if left is None and there is not None:
+            sync_folder(target.parent)
+            sync_folder(source.parent)
+            return False
+        if left is None or there not in (None, left):
+            raise LedgerBroken(
+                expected=f"the late file {source}, or the same file at {target}",
+                found="neither" if left is None else "two files",
+                do="Look who changed them: restore the late file from a backup, or run its day with --force.",
+            )
+        with store_errors(f"amend {target}"):
+            if there is None:
+                os.link(source, target)
+            sync_folder(target.parent)
+            os.unlink(source)
+        sync_folder(source.parent)
+        return True
+
+    def require_links(self, staged: Path) -> None:
+        """Check that the store can do what amending needs, before a day is read for nothing.
+
+        Raises:
+            StoreFailed: it cannot.
+        """
+        probe = NewFile(staged / "probe")
+        probe.make_durable()
+        try:
+            os.link(probe.path, staged / "probe-linked")
+        except OSError as error:
+            raise StoreFailed(
+                expected=f"hard links in {self.root}, by which late rows reach their day (late: amend)",
+                found=error.strerror or str(error),
+                do="Put the lake on a file system that has them, or set `late: set_aside`.",
+            ) from error
+
     def discard_staging(self, staged: Path) -> None:
-        """Remove a run's own staging folder, once the outcome of the run is known."""
+        """Remove a folder below staging: a run's own, once its outcome is known, or an orphan.
+
+        It is renamed first, so that a worker that still writes into it finds nothing there.
+        """
         if staged.parent != self.root / STAGING_NAME:
             raise ValueError(f"{staged} is no staging folder of {self.root}")
-        shutil.rmtree(staged, ignore_errors=True)
         with suppress(OSError):
-            staged.parent.rmdir()
+            gone = staged
+            if not staged.name.startswith(REMOVED):
+                gone = staged.with_name(f"{REMOVED}{staged.name}")
+                os.rename(staged, gone)
+            shutil.rmtree(gone)
+            os.rmdir(staged.parent)
 
 
 def make_folder(folder: Path) -> None:
     """Make a folder and its parents, under the umask."""
     with store_errors(f"make {folder}"):
-        folder.mkdir(parents=True, exist_ok=True)
+        _make_folders(folder)
+
+
+def _make_folders(folder: Path) -> list[Path]:
+    """Make a folder and its parents; give those that were made."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    for each in reversed(missing):
+        with suppress(FileExistsError):
+            os.mkdir(each)
+    return missing
 
 
 def move(source: Path, target: Path) -> None:
     """Rename within the store, in one atomic step."""
     with store_errors(f"rename {source} to {target}"):
-        source.rename(target)
+        os.rename(source, target)
+
+
+def _inode(path: Path) -> tuple[int, int] | None:
+    with store_errors(f"look at {path}"), suppress(FileNotFoundError):
+        found = os.stat(path, follow_symlinks=False)
+        return found.st_dev, found.st_ino
+    return None
+
+
+def _exchange(one: Path, other: Path) -> None:
+    """Exchange two names: `renameat2(2)` with RENAME_EXCHANGE, which Linux has and Python does not show."""
+    renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if renameat2 is None:
+        raise OSError(errno.ENOSYS, "this system has no renameat2")
+    if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 def sync_folder(folder: Path) -> None:
@@ -228,13 +336,6 @@ def sync_folder(folder: Path) -> None:
             os.fsync(file)
         finally:
             os.close(file)
-
-
-def free_bytes(folder: Path) -> int:
-    """Tell the bytes left where a folder is, or is to be."""
-    while not folder.exists():
-        folder = folder.parent
-    return shutil.disk_usage(folder).free
 
 
 @contextmanager

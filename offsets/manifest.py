@@ -43,21 +43,37 @@ def from_json(text: bytes, where: str) -> Manifest:
     if not isinstance(document, dict) or "format_version" not in document:
         raise _damaged(where, "JSON, but no manifest")
     version, checksum = document.pop("format_version"), document.pop("checksum", None)
-    if version != FORMAT_VERSION:
+    if version not in (1, FORMAT_VERSION):
         raise LedgerBroken(
-            expected=f"a manifest of format {FORMAT_VERSION} at {where}",
+            expected=f"a manifest of format 1 to {FORMAT_VERSION} at {where}",
             found=f"format {version!r}",
             do="Run the version of kafka-daily that wrote it, or a newer one.",
         )
     if checksum != _checksum(document):
         raise _damaged(where, "a checksum that does not fit the text: it was edited or cut")
     try:
+        if version == 1:
+            document = _from_format_1(document)
         manifest = msgspec.convert(document, Manifest, dec_hook=_revive)
-    except (msgspec.ValidationError, ValueError) as error:
+    except (msgspec.ValidationError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(where, str(error)) from None
     if plain(manifest) != document:
-        raise _damaged(where, "fields that format 1 does not have")
+        raise _damaged(where, f"fields that format {version} does not have")
     return manifest
+
+
+def _from_format_1(old: dict[str, Any]) -> dict[str, Any]:
+    """Give what format 1 did not say: no digests, no accepted loss, and gaps probed up to 1,000."""
+    new = {name: each for name, each in old.items() if name != "compacted"}
+    policy = {True: "compact", False: "delete", None: None}[old["compacted"]]
+    gaps = [{**gap, "probed": min(len(gap["offsets"]), 1_000)} for gap in old["gaps"]]
+    return new | {
+        "accepted": old["accepted"] | {"loss": []},
+        "cleanup_policy": policy,
+        "transactional": None,
+        "gaps": gaps,
+        "tally": [{**tally, "digest": ""} for tally in old["tally"]],
+    }
 
 
 def plain(value: object) -> object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
@@ -159,6 +159,36 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostOffsets:
+    """Offsets of one partition that Kafka lost before a day settled them, as a person accepted."""
+
+    partition: int
+    from_offset: int
+    until_offset: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.from_offset < self.until_offset:
+            raise ValueError(f"no offsets are lost in {self}")
+
+    def __str__(self) -> str:
+        """Give it as the command line takes it."""
+        return f"{self.partition}:{self.from_offset}-{self.until_offset}"
+
+
+def after_loss(checkpoint: Checkpoint, lost: tuple[LostOffsets, ...]) -> Checkpoint:
+    """Give the checkpoint that is left to go on from: lost offsets are settled by nobody."""
+    partitions = list(checkpoint.partitions)
+    for each in lost:
+        at = [part.partition for part in partitions].index(each.partition)
+        partitions[at] = replace(
+            partitions[at],
+            seen_until=max(partitions[at].seen_until, each.until_offset),
+            pending=partitions[at].pending - Offsets.between(each.from_offset, each.until_offset),
+        )
+    return replace(checkpoint, partitions=tuple(partitions))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Watermarks:
     """The edges of one partition's log: log start, last stable offset (LSO), high watermark."""
 
@@ -247,6 +277,7 @@ class Accepted:
 
     contract: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
+    loss: tuple[LostOffsets, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,9 +292,10 @@ class PartitionStart:
 class DayPlan:
     """All that a run of one day will do, before it does it; what `plan` prints is what `run` executes.
 
-    `consumed` is the checkpoint of the day before; for a partition that it did not know, and on the
-    lake's first day, it says where the partition's log begins for this lake. `earlier` are the committed
-    days with the bounds that their manifests recorded. `compacted` is None where the broker does not say.
+    `consumed` is the checkpoint of the day before, less what was lost and accepted; for a partition that
+    it did not know, and on the lake's first day, it says where the partition's log begins for this lake.
+    `earlier` are the committed days with the bounds that their manifests recorded. `cleanup_policy` is
+    None where the broker does not say.
     """
 
     day: Day
@@ -274,7 +306,7 @@ class DayPlan:
     earlier: tuple[Day, ...]
     spans: tuple[Span, ...]
     first_offsets: tuple[PartitionStart, ...]
-    compacted: bool | None
+    cleanup_policy: str | None
     headroom_hours: float | None
     risks: tuple[str, ...]
 
@@ -297,20 +329,35 @@ class DayPlan:
         return self.earlier[0] if self.earlier else self.day
 
     @property
+    def compacted(self) -> bool | None:
+        """Whether records may vanish from inside the log; None where the broker does not say."""
+        return is_compacted(self.cleanup_policy)
+
+    @property
     def offsets(self) -> int:
         """How many offsets are read; transaction markers count, though they are no records."""
         return sum(len(span.reads) for span in self.spans)
 
 
+def is_compacted(cleanup_policy: str | None) -> bool | None:
+    """Tell whether a topic's policy compacts it; None where the policy is not known."""
+    return None if cleanup_policy is None else "compact" in cleanup_policy
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How many rows of one partition met one verdict, and between which offsets."""
+    """How many rows of one partition met one verdict, and between which offsets.
+
+    `digest` is the SHA-256 of just these offsets as ranges, once the audit knows them: equal counts can be
+    of other records.
+    """
 
     partition: int
     verdict: Verdict
     rows: int
     from_offset: int
     until_offset: int
+    digest: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.rows <= self.until_offset - self.from_offset:
@@ -353,10 +400,14 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """The offsets of a span that Kafka did not deliver: transaction markers, aborted or compacted records."""
+    """The offsets of a span that Kafka did not deliver: transaction markers, aborted or compacted records.
+
+    `probed` counts the ranges in which a second client found nothing either: all of them, or a sample.
+    """
 
     partition: int
     offsets: Offsets
+    probed: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -369,12 +420,15 @@ class CauseCount:
     offset: int
 
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The commit record of one day: what was planned, found and written, and where the next day starts."""
+    """The commit record of one day: what was planned, found and written, and where the next day starts.
+
+    `transactional` tells whether the day's gaps show transactions; None where compaction may have made them.
+    """
 
     run_id: str
     revision: int
@@ -385,7 +439,8 @@ class Manifest:
     consumed: Checkpoint
     first_offsets: tuple[PartitionStart, ...]
     spans: tuple[Span, ...]
-    compacted: bool | None
+    cleanup_policy: str | None
+    transactional: bool | None
     gaps: tuple[Gaps, ...]
     missing_pending: int
     tally: tuple[Tally, ...]
@@ -395,6 +450,11 @@ class Manifest:
     started: datetime
     audited: datetime
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def lossy(self) -> bool:
+        """Whether Kafka lost offsets that this day should have settled."""
+        return bool(self.accepted.loss)
 
     def rows(self, verdict: Verdict) -> int:
         """Count the rows that met a verdict."""

@@ -118,7 +118,7 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
         earlier=ledger.days,
         spans=tuple(spans),
         first_offsets=(*(before.first_offsets if before else ()), *starts),
-        compacted=found.topic.compacted,
+        cleanup_policy=found.topic.cleanup_policy,
         headroom_hours=headroom,
         risks=tuple(_risks(found.topic, headroom, terms)),
     )

@@ -5,6 +5,7 @@ Pure. Millions of offsets are held as a few ranges; every operation walks the ra
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -55,6 +56,11 @@ class Offsets:
         """Show the first ranges."""
         more = ", ..." if len(self.ranges) > 9 else ""
         return f"Offsets([{', '.join(f'[{f}, {u})' for f, u in self.ranges[:9])}{more}])"
+
+    def digest(self) -> str:
+        """Give the SHA-256 of the ranges, by which two sets can be compared without keeping either."""
+        text = ",".join(f"{from_}-{until}" for from_, until in self.ranges)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def __len__(self) -> int:
         """Count the offsets."""

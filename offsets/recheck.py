@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
@@ -55,19 +56,23 @@ def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Che
             check_anchor(part, edge.log_start, seen, plan.compacted)
 
 
-def prove_gaps(reader: TopicReader, topic: str, gaps: Sequence[Gaps], seed: str) -> None:
+def prove_gaps(reader: TopicReader, topic: str, gaps: Sequence[Gaps], seed: str) -> tuple[Gaps, ...]:
     """Check by another client that what Spark did not deliver is invisible to readers.
 
     Transaction markers, aborted and compacted records are; a record that was dropped on its way is not.
-    Up to PROBES ranges of a partition are all looked at, of more a random sample.
+    Up to PROBES ranges of a partition are all looked at, of more a random sample; the gaps returned say how
+    many were.
 
     Raises:
         AuditFailed: a record is there.
     """
     pick = random.Random(seed)
+    proved = []
     for gap in gaps:
         ranges = list(gap.offsets)
-        for from_, until in ranges if len(ranges) <= PROBES else pick.sample(ranges, PROBES):
+        chosen = ranges if len(ranges) <= PROBES else pick.sample(ranges, PROBES)
+        proved.append(replace(gap, probed=len(chosen)))
+        for from_, until in chosen:
             if seen := reader.records(topic, gap.partition, from_, until, 1):
                 raise AuditFailed(
                     expected=f"no visible record in [{from_}, {until}) of partition {gap.partition}, "
@@ -75,3 +80,4 @@ def prove_gaps(reader: TopicReader, topic: str, gaps: Sequence[Gaps], seed: str)
                     found=f"one at offset {seen[0].offset}",
                     do="Nothing was committed. Run the day again; if it recurs, report it.",
                 )
+    return tuple(proved)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Protocol
 
-from offsets.model import Anchor, TopicIdentity, Watermarks
+from offsets.model import Anchor, TopicIdentity, Watermarks, is_compacted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class TopicDescription:
     @property
     def compacted(self) -> bool | None:
         """Whether records may vanish from inside the log; None where the broker does not say."""
-        return None if self.cleanup_policy is None else "compact" in self.cleanup_policy
+        return is_compacted(self.cleanup_policy)
 
     @property
     def deletes_by_time_alone(self) -> bool:

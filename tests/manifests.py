@@ -16,6 +16,7 @@ from offsets.model import (
     Evidence,
     FileOffsets,
     Gaps,
+    LostOffsets,
     Manifest,
     PartitionCheckpoint,
     PartitionStart,
@@ -94,15 +95,27 @@ def full() -> Manifest:
         day=day_in("Europe/Amsterdam", DAY),
         topic=TOPIC,
         contract=CONTRACT,
-        accepted=Accepted(contract=("day.zone: a -> b",), start=("partition 0 begins at its log start 7",)),
+        accepted=Accepted(
+            contract=("day.zone: a -> b",),
+            start=("partition 0 begins at its log start 7",),
+            loss=(LostOffsets(partition=0, from_offset=8, until_offset=10),),
+        ),
         consumed=Checkpoint(topic=TOPIC, partitions=(consumed,)),
         first_offsets=(PartitionStart(partition=0, offset=7),),
         spans=(span,),
-        compacted=False,
-        gaps=(Gaps(partition=0, offsets=Offsets([(15, 16), (20, 22)])),),
+        cleanup_policy="delete",
+        transactional=True,
+        gaps=(Gaps(partition=0, offsets=Offsets([(15, 16), (20, 22)]), probed=2),),
         missing_pending=1,
         tally=tuple(
-            Tally(partition=0, verdict=verdict, rows=rows, from_offset=from_, until_offset=until)
+            Tally(
+                partition=0,
+                verdict=verdict,
+                rows=rows,
+                from_offset=from_,
+                until_offset=until,
+                digest=DIGEST,
+            )
             for verdict, (rows, from_, until) in tally.items()
         ),
         causes=(CauseCount(cause="Malformed JSON: “truncated”", rows=1, partition=0, offset=27),),
@@ -142,6 +155,7 @@ def empty(day: date, before: Manifest | None = None, *, seen_until: int = 0) -> 
         spans=spans,
         gaps=tuple(Gaps(partition=span.partition, offsets=Offsets()) for span in spans),
         missing_pending=0,
+        accepted=Accepted(),
         tally=(),
         causes=(),
         files=(),

@@ -20,7 +20,6 @@ from jobs.config.security import ClientOptions, Options, client_options
 from jobs.config.strict_yaml import NotYaml, Tree, parse
 from jobs.record.rules import RecordFormat, Rules
 from offsets.errors import ConfigWrong
-from offsets.model import Contract
 
 __all__ = ["CONFIG_VARIABLE", "KafkaSettings", "LakeSettings", "Late", "Secret", "Settings", "load"]
 
@@ -70,10 +69,6 @@ class Settings:
     invalid_limit: float
     late: Late
     spark: Mapping[str, str] = field(repr=False)
-
-    def contract(self) -> Contract:
-        """Give the contract that a lake's days are settled under."""
-        return self.rules.contract(self.zone, self.first)
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Settings:

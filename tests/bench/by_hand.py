@@ -1,4 +1,4 @@
-"""What a good engineer writes by hand for one day: confluent-kafka, msgspec, pyarrow, two processes.
+"""What a good engineer writes by hand for a day: confluent-kafka, msgspec, pyarrow, two processes.
 
 As strict as the job about each record: UTF-8 everywhere, types, int64, nesting, event time without rounding,
 validity window. Rows of the day, late rows and invalid rows are each in Parquet of their own, fsynced, then
@@ -18,6 +18,7 @@ import signal
 import sys
 import time
 from datetime import datetime
+from multiprocessing.pool import Pool
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -317,28 +318,28 @@ def _depth(text: str) -> int:
 
 
 def run(
+    pool: Pool,
     bootstrap_servers: str,
     topic: str,
-    spans: list[tuple[int, int, int]],
-    start: datetime,
-    end: datetime,
+    given: dict[str, Any],
     lake: Path,
 ) -> dict[str, object]:
-    """Settle one day into `lake/day`; seconds count from the first consume to the rename."""
-    staging, day = lake / "_staging", lake / "day"
+    """Settle one day into a folder of the lake; seconds count from the first consume to the rename."""
+    start, end = datetime.fromisoformat(given["start"]), datetime.fromisoformat(given["end"])
+    staging, day = lake / "_staging", lake / f"day={given['day']}"
     for folder in (staging, staging / "_late", staging / "_invalid"):
         folder.mkdir(parents=True)
     micros = [round(instant.timestamp()) * 1_000_000 for instant in (start, end)]
+    spans = [(partition, from_, until) for partition, from_, until in given["spans"]]
     shares = [
         Work(bootstrap_servers, topic, spans[number::2], micros[0], micros[1], staging) for number in range(2)
     ]
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        done = pool.starmap(read_span, [(share, number) for number, share in enumerate(shares)], chunksize=1)
-        for folder in (staging / "_late", staging / "_invalid", staging):
-            _sync(folder)
-        staging.rename(day)
-        _sync(lake)
-        ended = time.monotonic()
+    done = pool.starmap(read_span, [(share, number) for number, share in enumerate(shares)], chunksize=1)
+    for folder in (staging / "_late", staging / "_invalid", staging):
+        _sync(folder)
+    staging.rename(day)
+    _sync(lake)
+    ended = time.monotonic()
     return {
         "seconds": round(ended - min(part.started for part in done), 3),
         "rows": sum(part.rows for part in done),
@@ -358,18 +359,21 @@ def _sync(folder: Path) -> None:
 
 
 def main() -> None:
-    """Run one day that a JSON document on the command line describes."""
+    """Run the days that a JSON document on the command line describes, one after the other."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--bootstrap-servers", required=True)
     parser.add_argument("--topic", default="bench")
-    parser.add_argument("--spans", required=True, help="[[partition, from, until], ...]")
-    parser.add_argument("--start", type=datetime.fromisoformat, required=True)
-    parser.add_argument("--end", type=datetime.fromisoformat, required=True)
+    parser.add_argument(
+        "--days", required=True, help="[{day, start, end, spans: [[partition, from, until]]}]"
+    )
     parser.add_argument("--lake", type=Path, required=True)
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    spans = [(partition, from_, until) for partition, from_, until in json.loads(given.spans)]
-    print(json.dumps(run(given.bootstrap_servers, given.topic, spans, given.start, given.end, given.lake)))
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        days = [
+            run(pool, given.bootstrap_servers, given.topic, day, given.lake) for day in json.loads(given.days)
+        ]
+    print(json.dumps({"days": days}))
 
 
 if __name__ == "__main__":

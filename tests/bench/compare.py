@@ -1,9 +1,10 @@
 """The job against the script written by hand, side by side: the second of two days of 2 M records.
 
-The job runs both days in one process, as a nightly catch-up does, so that the second has a warm session; what
-counts is from its first task to its commit. The script counts from its first consume to its rename.
-They alternate, over the very same offsets; only rows of the day must agree, since what the first day's run
-settled already of its hour of grace is nothing that the script knows.
+Both run both days in one go, as a nightly catch-up does, so that the second finds processes that are warm and
+a machine that has been busy for a day; what counts is the second day, for the job from its first task to its
+commit, for the script from its first consume to its rename. They alternate, over the very same offsets; only
+rows of the day must agree, since what the first day's run settled already of its hour of grace is nothing
+that the script knows.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ class Bench:
         _python([str(HERE / "load.py"), "--bootstrap-servers", self.bootstrap_servers, *given], {})
 
     def round(self, number: int) -> Round:
-        """Run the job over both days, then the script over the second."""
+        """Run the job over both days, then the script."""
         lake = self.folder / f"lake-{number}"
         config = self.folder / "bench.yaml"
         config.write_text(
@@ -91,8 +92,7 @@ class Bench:
         )
         dates = ["--from", str(self.first), "--to", str(self.second)]
         ran = _python(["-m", "jobs", "run", *dates, "--json"], {"KAFKA_DAILY_CONFIG": str(config)})
-        manifest = json.loads((lake / "job" / f"date={self.second}" / "_manifest.json").read_bytes())
-        by_hand = self._by_hand(manifest, lake / "by_hand")
+        by_hand = self._by_hand(lake / "job", lake / "by_hand")
         shutil.rmtree(lake)
         rows = ran["days"][1]["rows"]
         return Round(
@@ -103,15 +103,21 @@ class Bench:
             by_hand_rows=(by_hand["rows"], by_hand["late"], by_hand["invalid"]),
         )
 
-    def _by_hand(self, manifest: dict[str, Any], lake: Path) -> dict[str, Any]:
+    def _by_hand(self, job: Path, lake: Path) -> dict[str, Any]:
+        """Give the script the offsets and bounds that the job found; tell what it did on the second day."""
         lake.mkdir(parents=True)
-        names = ("partition", "from_offset", "until_offset")
-        spans = [[span[name] for name in names] for span in manifest["spans"]]
-        given = ["--spans", json.dumps(spans), "--lake", str(lake)]
-        given += ["--start", manifest["day"]["start"], "--end", manifest["day"]["end"]]
+        days = []
+        for day in (self.first, self.second):
+            manifest = json.loads((job / f"date={day}" / "_manifest.json").read_bytes())
+            names = ("partition", "from_offset", "until_offset")
+            spans = [[span[name] for name in names] for span in manifest["spans"]]
+            bounds = {name: manifest["day"][name] for name in ("start", "end")}
+            days.append({"day": str(day), "spans": spans, **bounds})
+        given = ["--days", json.dumps(days), "--lake", str(lake)]
         given += ["--bootstrap-servers", self.bootstrap_servers]
-        told: dict[str, Any] = _python([str(HERE / "by_hand.py"), *given], {})
-        return told
+        told = _python([str(HERE / "by_hand.py"), *given], {})
+        second: dict[str, Any] = told["days"][1]
+        return second
 
 
 def _seconds(day: dict[str, Any]) -> float:

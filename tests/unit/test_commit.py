@@ -158,16 +158,16 @@ def test_every_name_is_durable_before_the_rename_and_the_lakes_folder_after_it(
 ) -> None:
     """From the bottom up, the manifest's contents before its name; only then the one rename."""
     story: list[str] = []
-    rename = Path.rename
+    rename = os.rename
 
-    def renamed(self: Path, target: Path) -> Path:
-        story.append(f"rename {self.relative_to(lake.root)}")
-        return rename(self, target)
+    def renamed(source: Path, target: Path) -> None:
+        story.append(f"rename {source.relative_to(lake.root)}")
+        rename(source, target)
 
     def synced(file: int) -> None:
         story.append(os.path.relpath(str(Path(f"/proc/self/fd/{file}").readlink()), lake.root))
 
-    monkeypatch.setattr(Path, "rename", renamed)
+    monkeypatch.setattr(os, "rename", renamed)
     monkeypatch.setattr(os, "fsync", synced)
     commit(lake, staged, audited, STAMP)
     day = f"_staging/{DAY.date}.r1/day"

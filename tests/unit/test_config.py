@@ -235,11 +235,6 @@ def test_a_config_that_nobody_named_says_how_to_make_one() -> None:
         load(None, {})
 
 
-def test_the_contract_is_that_of_the_rules(tmp_path: Path) -> None:
-    found = settings(tmp_path, SMALLEST)
-    assert found.contract() == found.rules.contract("Europe/Amsterdam", date(2026, 11, 1))
-
-
 # What is refused
 
 DAY = "day:\n  zone: UTC\n  first: 2026-11-01\n"
@@ -585,7 +580,7 @@ def test_settings_show_no_secret_however_they_are_printed(tmp_path: Path) -> Non
     assert HUNTER not in whole
     with pytest.raises(TypeError):
         json.dumps(dict(found.kafka.client))
-    assert HUNTER not in found.contract().canonical
+    assert HUNTER not in found.rules.contract(found.zone, found.first).canonical
 
 
 def test_settings_can_be_pickled(tmp_path: Path) -> None:

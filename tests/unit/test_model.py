@@ -72,7 +72,7 @@ def plan(
         earlier=earlier,
         spans=tuple(spans),
         first_offsets=(),
-        compacted=False,
+        cleanup_policy="delete",
         headroom_hours=None,
         risks=(),
     )

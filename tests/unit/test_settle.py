@@ -62,7 +62,7 @@ def bounds_of(
         earlier=tuple(earlier),
         spans=(read,),
         first_offsets=(),
-        compacted=False,
+        cleanup_policy="delete",
         headroom_hours=None,
         risks=(),
     )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import errno
 import gc
+import os
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_a_report_does_not_depend_on_how_the_records_are_cut(
         Verdict.LATER_DAY: (5, 3, 32),
         Verdict.BEFORE_FIRST: (5, 5, 34),
     }
-    assert report.later == {0: tuple((at, at + 1) for at in range(3, 35, 7))}
+    assert report.unfiled[Verdict.LATER_DAY] == {0: tuple((at, at + 1) for at in range(3, 35, 7))}
     assert report.last[0].offset == 34
     rows = {(file.verdict, file.day): file.rows for file in report.files}
     assert rows == {
@@ -250,21 +251,10 @@ def test_a_full_disk_is_reported_and_not_raised(tmp_path: Path, monkeypatch: pyt
 def test_an_operating_systems_refusal_in_the_midst_of_a_file_is_a_store_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Full:
-        def write(self, data: bytes) -> int:
-            raise OSError(errno.ENOSPC, "No space left on device")
+    def full(file: int, data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
 
-        def close(self) -> None:
-            pass
-
-    begin: Callable[..., None] = NewFile.__init__
-
-    def on_a_full_disk(self: NewFile, path: Path) -> None:
-        begin(self, path)
-        self._file.close()
-        self._file = Full()  # type: ignore[assignment]
-
-    monkeypatch.setattr(NewFile, "__init__", on_a_full_disk)
+    monkeypatch.setattr(os, "write", full)
     report = run(tmp_path, rows_of(0, [record(0)]))
     assert report.failure is not None
     assert isinstance(revived(report.failure), StoreFailed)
