@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jobs.audit import Audited
 from jobs.report import WrittenFile
-from jobs.storage import Lake, NewFile, make_folder, move, sync_folder
+from jobs.storage import DAY_PREFIX, Lake, NewFile, make_folder, move, sync_folder
 from offsets.manifest import MANIFEST_NAME, to_json
 from offsets.model import EPOCH, DataFile, Manifest, Verdict
 
@@ -28,8 +28,8 @@ class RunStamp:
     versions: Mapping[str, str]
 
 
-def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp) -> Manifest:
-    """Make an audited day true.
+def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp, *, amend: bool) -> Manifest:
+    """Make an audited day true; with `amend` its late files are to be brought to their days.
 
     Raises:
         DayTaken: the day has a folder already.
@@ -39,7 +39,7 @@ def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp) -> Manif
     folder = staged / "day"
     make_folder(folder)
     # 8.1 the files of successful attempts get their names
-    files = _place(folder, audited, stamp.run_id)
+    files = _place(folder, audited, stamp.run_id, amend=amend)
     # 8.2 the manifest comes last
     manifest = _manifest(audited, files, stamp)
     _write(folder / MANIFEST_NAME, to_json(manifest))
@@ -52,7 +52,7 @@ def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp) -> Manif
     return manifest
 
 
-def _place(folder: Path, audited: Audited, run_id: str) -> tuple[DataFile, ...]:
+def _place(folder: Path, audited: Audited, run_id: str, *, amend: bool) -> tuple[DataFile, ...]:
     """Move files to their names below the day, in the order of verdict, day and first offset."""
     order = list(Verdict)
     files = sorted(
@@ -69,7 +69,8 @@ def _place(folder: Path, audited: Audited, run_id: str) -> tuple[DataFile, ...]:
         name = _name(file, audited, run_id, number)
         make_folder((folder / name).parent)
         move(Path(file.path), folder / name)
-        placed.append(_data_file(file, name))
+        target = f"{DAY_PREFIX}{file.day}/{Path(name).name}" if amend and file.day else None
+        placed.append(_data_file(file, name, target))
     return tuple(placed)
 
 
@@ -85,7 +86,7 @@ def _name(file: WrittenFile, audited: Audited, run_id: str, number: int) -> str:
             raise ValueError(f"no file holds rows {file.verdict}")
 
 
-def _data_file(file: WrittenFile, name: str) -> DataFile:
+def _data_file(file: WrittenFile, name: str, target: str | None) -> DataFile:
     return DataFile(
         path=name,
         verdict=file.verdict,
@@ -96,7 +97,7 @@ def _data_file(file: WrittenFile, name: str) -> DataFile:
         event_time_min=_instant(file.event_time_min),
         event_time_max=_instant(file.event_time_max),
         day=file.day,
-        target=None,
+        target=target,
     )
 
 

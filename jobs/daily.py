@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from jobs.amend import finish_moves, moves_open
+from jobs.config import Late
 from jobs.planning import Desk, Planned, expected_files, plan_patiently
 from jobs.sizing import piece_rows
 from jobs.storage import LockHolder, sync_folder
@@ -40,10 +42,14 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one day; `seconds` are by step, and empty where the day was committed before."""
+    """What became of one day; `seconds` are by step, and empty where the day was committed before.
+
+    `amended` are the rows that closed days received in this run.
+    """
 
     manifest: Manifest
     already: bool
+    amended: Mapping[date, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -54,15 +60,16 @@ def run_day(desk: Desk, day: date) -> Outcome:
         DayStopped: one of its kinds, as `offsets.errors` lists them.
     """
     # 1 ledger: a committed day is done, without the lock
-    if committed := read_manifest(desk.lake, day):
+    if (committed := read_manifest(desk.lake, day)) and not moves_open(desk.lake, committed):
         sync_folder(desk.lake.root)
         return Outcome(manifest=committed, already=True)
-    # 2 lock: from here on this run is the lake's one writer
+    # 2 lock: from here on this run is the lake's one writer; what the last one left open comes first
     with desk.lake.lock(_holder(desk)):
         sync_folder(desk.lake.root)
         ledger = read_ledger(desk.lake)
+        amended = finish_moves(desk.lake, ledger.newest) if ledger.newest else {}
         if committed := ledger.of(day):
-            return Outcome(manifest=committed, already=True)
+            return Outcome(manifest=committed, already=True, amended=amended)
         steps = _Steps()
         # 3 plan
         planned = plan_patiently(desk, ledger, day)
@@ -82,13 +89,18 @@ def run_day(desk: Desk, day: date) -> Outcome:
             manifest = _commit(desk, staged, audited, started)
             steps.end("commit")
             log.info("committed", day=str(day), run=desk.run_id)
-        # 9 publish: nothing is told to others yet
-        return Outcome(manifest=manifest, already=False, seconds=steps.seconds)
+            # 9 publish: late rows reach the days that they belong to
+            amended = finish_moves(desk.lake, manifest)
+            steps.end("publish")
+            log.info("published", day=str(day), amended=sum(amended.values()))
+        return Outcome(manifest=manifest, already=False, amended=amended, seconds=steps.seconds)
 
 
 @contextmanager
 def _staging(desk: Desk, day: date) -> Iterator[Path]:
     """Give the run's staging folder; it goes when the outcome is known, and stays where it is evidence."""
+    if desk.settings.late is Late.AMEND:
+        desk.lake.require_links()
     staged = desk.lake.stage(day, desk.run_id)
     try:
         yield staged
@@ -148,15 +160,14 @@ def _audit(desk: Desk, plan: DayPlan, reports: list[TaskReport], staged: Path) -
         back = {file.path: pool.submit(read_back, Path(file.path)) for file in files}
         audited = audit(plan, reports, files, lambda file: back[file.path].result())
     recheck(desk.broker(), plan, audited.gaps, audited.next)
-    prove_gaps(desk.broker(), plan.topic.name, audited.gaps, desk.run_id)
-    return audited
+    return replace(audited, gaps=prove_gaps(desk.broker(), plan.topic.name, audited.gaps, desk.run_id))
 
 
 def _commit(desk: Desk, staged: Path, audited: Audited, started: datetime) -> Manifest:
     from jobs.commit import RunStamp, commit
 
     stamp = RunStamp(run_id=desk.run_id, started=started, audited=desk.now(), versions=_versions())
-    return commit(desk.lake, staged, audited, stamp)
+    return commit(desk.lake, staged, audited, stamp, amend=desk.settings.late is Late.AMEND)
 
 
 def _file_options(desk: Desk, plan: DayPlan) -> FileOptions:

@@ -18,9 +18,9 @@ import tenacity
 from jobs.config import Settings
 from jobs.sizing import bytes_per_row, task_count
 from jobs.storage import Lake
-from offsets.errors import BrokerBehind
+from offsets.errors import BrokerBehind, LedgerBroken
 from offsets.ledger import Ledger, read_ledger
-from offsets.model import DayPlan
+from offsets.model import DayPlan, LostOffsets
 from offsets.plan import Terms, bounds, plan_day, require_over
 from offsets.survey import Survey, survey
 from offsets.topic import TopicReader
@@ -59,6 +59,7 @@ class Accept:
 
     contract: bool = False
     start: bool = False
+    loss: tuple[LostOffsets, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +106,7 @@ def make_plan(desk: Desk, ledger: Ledger, day: date) -> Planned:
     """Plan one day from the ledger and the broker, touching neither."""
     settings = desk.settings
     ledger.admit(day, settings.first)
+    require_unamended(desk.lake, day)
     instants = bounds(day, settings.zone, ledger.newest)
     require_over(instants, settings.grace, desk.now())
     known = ledger.newest.next if ledger.newest else None
@@ -119,9 +121,24 @@ def make_plan(desk: Desk, ledger: Ledger, day: date) -> Planned:
         contract=settings.rules.contract(settings.zone, first),
         accept_contract=desk.accept.contract,
         accept_start=desk.accept.start,
+        accept_loss=desk.accept.loss,
     )
     plan = plan_day(day=instants, ledger=ledger, found=found, terms=terms, now=desk.now())
     return Planned(plan=plan, row_bytes=bytes_per_row(ledger.newest, _record_bytes(found)))
+
+
+def require_unamended(lake: Lake, day: date) -> None:
+    """Check that no run of a day brought late rows to other days, where the day is said not to be committed.
+
+    Raises:
+        LedgerBroken: it was committed once; to run it as if it had not been would double those rows.
+    """
+    if left := lake.amended_by(day):
+        raise LedgerBroken(
+            expected=f"no late rows of {day} in earlier days, since it is not committed",
+            found=f"{len(left)} file(s), such as {left[0]}: the day was committed, and then removed",
+            do="Restore the day's folder from a backup.",
+        )
 
 
 def expected_files(desk: Desk, planned: Planned, cores: int) -> int:

@@ -26,6 +26,7 @@ from offsets.manifest import MANIFEST_NAME
 AT_FDCWD: Final = -100
 RENAME_EXCHANGE: Final = 2
 LOCK_NAME: Final = "_lock"
+PROBE_NAME: Final = "_lock.probe"
 STAGING_NAME: Final = "_staging"
 REMOVED: Final = "removed."
 """How the name of a folder begins that is being removed."""
@@ -258,16 +259,17 @@ class Lake:
         sync_folder(source.parent)
         return True
 
-    def require_links(self, staged: Path) -> None:
-        """Check that the store can do what amending needs, before a day is read for nothing.
+    def require_links(self) -> None:
+        """Check, under the lock, that the store can do what amending needs, before a day is read for nothing.
 
         Raises:
             StoreFailed: it cannot.
         """
-        probe = NewFile(staged / "probe")
-        probe.make_durable()
+        lock, probe = self.root / LOCK_NAME, self.root / PROBE_NAME
         try:
-            os.link(probe.path, staged / "probe-linked")
+            with suppress(FileExistsError):  # left by a run that died here
+                os.link(lock, probe)
+            os.unlink(probe)
         except OSError as error:
             raise StoreFailed(
                 expected=f"hard links in {self.root}, by which late rows reach their day (late: amend)",

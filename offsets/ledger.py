@@ -12,7 +12,7 @@ from typing import Protocol
 
 from offsets.errors import ConfigWrong, DayTaken, EarlierDayMissing, LedgerBroken
 from offsets.manifest import from_json
-from offsets.model import Day, Manifest, after_loss
+from offsets.model import Day, Manifest
 
 ONE_DAY = timedelta(days=1)
 
@@ -133,7 +133,7 @@ def _check_link(before: Manifest, after: Manifest) -> None:
         found = f"{before.day.date + ONE_DAY} is missing between {before.day.date} and {after.day.date}"
     elif after.day.start != before.day.end:
         found = f"{before.day.date} ends at {before.day.end}, {after.day.date} starts at {after.day.start}"
-    elif not after.consumed.goes_on_from(after_loss(before.next, after.accepted.loss)):
+    elif not after.consumed.goes_on_from(before.next.after(*after.accepted.loss)):
         found = f"{after.day.date} did not start from the checkpoint of {before.day.date}"
     if found:
         raise LedgerBroken(

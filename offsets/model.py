@@ -119,6 +119,23 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LostOffsets:
+    """Offsets of one partition that Kafka lost before a day settled them, as a person accepted."""
+
+    partition: int
+    from_offset: int
+    until_offset: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.from_offset < self.until_offset:
+            raise ValueError(f"offsets from {self.from_offset} to {self.until_offset} are none")
+
+    def __str__(self) -> str:
+        """Give it as the command line takes it."""
+        return f"{self.partition}:{self.from_offset}-{self.until_offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCheckpoint:
     """Where one partition stands: all below `seen_until` is settled, but for `pending`."""
 
@@ -138,6 +155,15 @@ class PartitionCheckpoint:
         """The offset at which the next run starts to read."""
         return self.pending.ranges[0][0] if self.pending.ranges else self.seen_until
 
+    def after(self, *lost: LostOffsets) -> PartitionCheckpoint:
+        """Go on without what was lost; losses of other partitions change nothing."""
+        mine = [each for each in lost if each.partition == self.partition]
+        return replace(
+            self,
+            seen_until=max(self.seen_until, *(each.until_offset for each in mine), 0),
+            pending=self.pending - Offsets.of((each.from_offset, each.until_offset) for each in mine),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
@@ -153,39 +179,13 @@ class Checkpoint:
         """Give one partition's checkpoint, or None where the partition was not known."""
         return next((part for part in self.partitions if part.partition == partition), None)
 
+    def after(self, *lost: LostOffsets) -> Checkpoint:
+        """Go on without what was lost."""
+        return replace(self, partitions=tuple(part.after(*lost) for part in self.partitions))
+
     def goes_on_from(self, older: Checkpoint) -> bool:
         """Tell whether it holds all that an older one holds, unchanged; new partitions may be more."""
         return self.topic == older.topic and set(older.partitions) <= set(self.partitions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LostOffsets:
-    """Offsets of one partition that Kafka lost before a day settled them, as a person accepted."""
-
-    partition: int
-    from_offset: int
-    until_offset: int
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.from_offset < self.until_offset:
-            raise ValueError(f"no offsets are lost in {self}")
-
-    def __str__(self) -> str:
-        """Give it as the command line takes it."""
-        return f"{self.partition}:{self.from_offset}-{self.until_offset}"
-
-
-def after_loss(checkpoint: Checkpoint, lost: tuple[LostOffsets, ...]) -> Checkpoint:
-    """Give the checkpoint that is left to go on from: lost offsets are settled by nobody."""
-    partitions = list(checkpoint.partitions)
-    for each in lost:
-        at = [part.partition for part in partitions].index(each.partition)
-        partitions[at] = replace(
-            partitions[at],
-            seen_until=max(partitions[at].seen_until, each.until_offset),
-            pending=partitions[at].pending - Offsets.between(each.from_offset, each.until_offset),
-        )
-    return replace(checkpoint, partitions=tuple(partitions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,14 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from offsets.errors import BrokerBehind, ContractChanged, DayNotOver, OffsetsLost, TopicChanged
+from offsets.errors import (
+    BrokerBehind,
+    ConfigWrong,
+    ContractChanged,
+    DayNotOver,
+    OffsetsLost,
+    TopicChanged,
+)
 from offsets.ledger import Ledger
 from offsets.model import (
     Accepted,
@@ -23,6 +30,7 @@ from offsets.model import (
     Day,
     DayPlan,
     Evidence,
+    LostOffsets,
     Manifest,
     PartitionCheckpoint,
     PartitionStart,
@@ -55,6 +63,7 @@ class Terms:
     contract: Contract
     accept_contract: bool = False
     accept_start: bool = False
+    accept_loss: tuple[LostOffsets, ...] = ()
 
 
 def bounds(day: date, zone: str, before: Manifest | None) -> Day:
@@ -95,9 +104,13 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
     known = before.next if before else None
     first = ledger.days[0] if ledger.days else day
     starts, spans, vouched, consumed = [], [], [], []
+    losses: list[LostOffsets] = []
     for partition, looked in sorted(found.partitions.items()):
         checkpoint = known.of(partition) if known else None
         if checkpoint:
+            lost = _lost(checkpoint, looked, terms)
+            losses += lost
+            checkpoint = checkpoint.after(*lost)
             how, detail = _continue(checkpoint, looked, found.topic)
         else:
             checkpoint, detail, voucher = _begin(
@@ -108,12 +121,13 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
             vouched += [voucher] if voucher else []
         consumed.append(checkpoint)
         spans.append(_span(checkpoint, how, detail, looked))
+    _check_losses(losses, terms)
     headroom = _headroom(found, now)
     return DayPlan(
         day=day,
         topic=found.topic.identity,
         contract=terms.contract,
-        accepted=Accepted(contract=changes, start=tuple(vouched)),
+        accepted=Accepted(contract=changes, start=tuple(vouched), loss=tuple(losses)),
         consumed=Checkpoint(topic=found.topic.identity, partitions=tuple(consumed)),
         earlier=ledger.days,
         spans=tuple(spans),
@@ -181,16 +195,6 @@ def _continue(
     part, seen, edges = checkpoint.partition, checkpoint.seen_until, looked.edges
     if seen > edges.high:
         raise _changed(f"partition {part} to reach offset {seen}", f"a high watermark of {edges.high}")
-    start = checkpoint.next_from_offset
-    if start < edges.log_start:
-        raise OffsetsLost(
-            expected=f"partition {part} from offset {start} on, which no day has settled",
-            found=f"a log that starts at {edges.log_start}: {edges.log_start - start} offsets are gone",
-            do="What is gone cannot be settled: raise the retention, and begin a new lake after the loss.",
-            partition=part,
-            offset=start,
-            log_start=edges.log_start,
-        )
     behind = seen > looked.stable_after
     if looked.after_anchor or not behind:  # an anchor above the LSO cannot be read yet
         check_anchor(checkpoint, edges.log_start, looked.after_anchor, topic.compacted)
@@ -202,6 +206,36 @@ def _continue(
         StartFrom.CHECKPOINT,
         f"{detail}; {_anchor_evidence(checkpoint, edges.log_start, looked.after_anchor)}",
     )
+
+
+def _lost(checkpoint: PartitionCheckpoint, looked: PartitionSurvey, terms: Terms) -> list[LostOffsets]:
+    """Tell what retention took before it was settled, where a person accepted just that."""
+    part, start, log_start = checkpoint.partition, checkpoint.next_from_offset, looked.edges.log_start
+    if start >= log_start:
+        return []
+    lost = LostOffsets(partition=part, from_offset=start, until_offset=log_start)
+    if lost not in terms.accept_loss:
+        raise OffsetsLost(
+            expected=f"partition {part} from offset {start} on, which no day has settled",
+            found=f"a log that starts at {log_start}: {log_start - start} offsets are gone",
+            do="What is gone cannot be settled. Raise the topic's retention; to go on without these offsets, "
+            f"in a day that is marked as lossy for ever, run it with --accept-loss {lost}.",
+            partition=part,
+            offset=start,
+            log_start=log_start,
+            accept=str(lost),
+        )
+    return [lost]
+
+
+def _check_losses(losses: list[LostOffsets], terms: Terms) -> None:
+    """Check that nothing was accepted that is not lost: a misprint must not pass for a decision."""
+    if left := [str(each) for each in terms.accept_loss if each not in losses]:
+        raise ConfigWrong(
+            expected="--accept-loss to name offsets that retention took before they were settled",
+            found=f"{', '.join(left)}, which are not lost",
+            do="Leave the option out; where something is lost, the message says what to accept.",
+        )
 
 
 def check_anchor(

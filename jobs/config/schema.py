@@ -83,13 +83,8 @@ class Compression(StrEnum):
 class Late(StrEnum):
     """What becomes of a record dated before the day that is being settled."""
 
+    AMEND = "amend"
     SET_ASIDE = "set_aside"
-
-
-def _late(value: object) -> Late:
-    if value == "amend":
-        raise Unlike("amend comes with a later version")
-    return one_of(Late)(value)
 
 
 def _kafka_columns(value: object) -> list[KafkaColumn]:
@@ -215,7 +210,9 @@ class ConfigFile(Section):
         default=Tombstones.QUARANTINE, description="one of quarantine, skip"
     )
     invalid: InvalidSection = Field(default_factory=InvalidSection)
-    late: Annotated[Late, BeforeValidator(_late)] = Field(default=Late.SET_ASIDE, description="set_aside")
+    late: Annotated[Late, BeforeValidator(one_of(Late))] = Field(
+        default=Late.AMEND, description="one of amend, set_aside"
+    )
     spark: Mapped = Field(
         default_factory=dict, description="a mapping of Spark's settings such as spark.master: local[*]"
     )

@@ -63,7 +63,7 @@ def manifest_of(lake: Lake) -> Manifest:
 def test_a_committed_day_holds_its_files_its_manifest_and_nothing_else(
     lake: Lake, staged: Path, audited: Audited
 ) -> None:
-    manifest = commit(lake, staged, audited, STAMP)
+    manifest = commit(lake, staged, audited, STAMP, amend=True)
     assert manifest_of(lake) == manifest
     assert files(lake.root) == NAMES
     for file in manifest.files:
@@ -74,13 +74,13 @@ def test_a_committed_day_holds_its_files_its_manifest_and_nothing_else(
 def test_the_manifest_tells_what_was_planned_found_and_comes_next(
     lake: Lake, staged: Path, audited: Audited
 ) -> None:
-    manifest = commit(lake, staged, audited, STAMP)
+    manifest = commit(lake, staged, audited, STAMP, amend=True)
     plan = audited.plan
     assert (manifest.day, manifest.spans, manifest.consumed) == (plan.day, plan.spans, plan.consumed)
     assert (manifest.tally, manifest.gaps, manifest.next) == (audited.tally, audited.gaps, audited.next)
     assert (manifest.run_id, manifest.started, manifest.audited) == ("r1", STAMP.started, STAMP.audited)
     (late,) = manifest.files_of(Verdict.LATE)
-    assert (late.day, late.target) == (DAYS[1].date, None)
+    assert (late.day, late.target) == (DAYS[1].date, f"date={DAYS[1].date}/{Path(late.path).name}")
     assert late.event_time_min == late.event_time_max == DAYS[1].start
     (invalid,) = manifest.files_of(Verdict.INVALID)
     assert invalid.event_time_min is None
@@ -92,7 +92,7 @@ def test_files_are_named_in_the_order_of_their_offsets_whatever_task_was_first(
     from dataclasses import replace
 
     turned = replace(audited, files=tuple(reversed(audited.files)))
-    manifest = commit(lake, staged, turned, STAMP)
+    manifest = commit(lake, staged, turned, STAMP, amend=True)
     assert [file.offsets[0].partition for file in manifest.files_of(Verdict.IN_DAY)] == [0, 1]
     assert files(lake.root) == NAMES
 
@@ -105,7 +105,7 @@ def test_a_folder_that_is_there_already_is_left_as_it_is(
     if full:
         (lake.day_folder(DAY.date) / "mine").write_bytes(b"mine")
     with pytest.raises(DayTaken):
-        commit(lake, staged, audited, STAMP)
+        commit(lake, staged, audited, STAMP, amend=True)
     assert [path.name for path in lake.day_folder(DAY.date).iterdir()] == (["mine"] if full else [])
 
 
@@ -129,11 +129,11 @@ def test_a_crash_before_the_rename_leaves_nothing_to_see(
 
     monkeypatch.setattr(jobs.commit, step, crashing)
     if step in ("to_json", "_write") and nth > 1:
-        commit(lake, staged, audited, STAMP)
+        commit(lake, staged, audited, STAMP, amend=True)
         assert calls == 1
         return
     with pytest.raises(Crash):
-        commit(lake, staged, audited, STAMP)
+        commit(lake, staged, audited, STAMP, amend=True)
     assert lake.days() == []
     assert not list(lake.root.glob("date=*"))
     assert lake.staged_runs() == [staged]
@@ -149,8 +149,13 @@ def test_a_sync_that_fails_after_the_rename_is_told_and_the_day_is_there(
 
     monkeypatch.setattr(jobs.storage, "sync_folder", failing)
     with pytest.raises(StoreFailed):
-        commit(lake, staged, audited, STAMP)
+        commit(lake, staged, audited, STAMP, amend=True)
     assert files(lake.root) == NAMES
+
+
+def test_late_files_that_are_set_aside_have_no_target(lake: Lake, staged: Path, audited: Audited) -> None:
+    manifest = commit(lake, staged, audited, STAMP, amend=False)
+    assert {file.target for file in manifest.files} == {None}
 
 
 def test_every_name_is_durable_before_the_rename_and_the_lakes_folder_after_it(
@@ -169,7 +174,7 @@ def test_every_name_is_durable_before_the_rename_and_the_lakes_folder_after_it(
 
     monkeypatch.setattr(os, "rename", renamed)
     monkeypatch.setattr(os, "fsync", synced)
-    commit(lake, staged, audited, STAMP)
+    commit(lake, staged, audited, STAMP, amend=True)
     day = f"_staging/{DAY.date}.r1/day"
     moves = [number for number, each in enumerate(story) if each.startswith(f"rename {day[:-4]}/attempts")]
     assert len(moves) == 4

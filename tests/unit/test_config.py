@@ -101,7 +101,7 @@ def test_the_example_loads_as_it_is_and_means_what_it_says() -> None:
     assert (found.lake.path, found.lake.target_file_size) == (EXAMPLE.parent / "lake/orders", 256 * 2**20)
     assert (found.invalid_limit, found.late, found.spark) == (
         0.001,
-        Late.SET_ASIDE,
+        Late.AMEND,
         {"spark.master": "local[*]"},
     )
 
@@ -321,7 +321,7 @@ REFUSED = [
     ({"invalid": "invalid:\n  limit: 101%"}, "invalid.limit", "between 0% and 100%"),
     ({"invalid": "invalid:\n  limit: .nan"}, "invalid.limit", "found '.nan'"),
     ({"invalid": "invalid:\n  limit: -1%"}, "invalid.limit", "a share such as"),
-    ({"late": "late: amend"}, "late", "comes with a later version"),
+    ({"late": "late: drop"}, "late", "one of amend, set_aside"),
     ({"spark": "spark:\n  master: local"}, "spark.master", "such as spark.master"),
     ({"spark": "spark:\n  spark.a: [1]"}, "spark.spark.a", "expected one value, found a list"),
     ({"spark": "spark:\n  spark.master: yarn"}, "lake.shared", "every node sees"),

@@ -1,0 +1,51 @@
+"""Late rows brought to the day that they belong to: a roll-forward after the commit.
+
+Replayed until it is done. The manifest names each file's move, and it alone decides; what the config says by
+now plays no part. The amended day's own manifest is never written again: a day is its manifest, plus what
+later manifests list for it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+
+from jobs.storage import Lake
+from offsets.errors import NotPublished, StoreFailed
+from offsets.model import DataFile, Manifest
+
+
+def moves(lake: Lake, manifest: Manifest) -> Iterator[tuple[DataFile, Path, Path]]:
+    """Give each late file that has a target, with the place it came in at and the one it is to lie at."""
+    for file in manifest.files:
+        if file.target:
+            yield file, lake.day_folder(manifest.day.date) / file.path, lake.root / file.target
+
+
+def moves_open(lake: Lake, manifest: Manifest) -> bool:
+    """Tell whether late files of the newest day still wait; those of an older day never do."""
+    newest = lake.days()[-1:] == [manifest.day.date]
+    return newest and any(source.exists() for _, source, _ in moves(lake, manifest))
+
+
+def finish_moves(lake: Lake, manifest: Manifest) -> Mapping[date, int]:
+    """Finish the moves of the newest day; give the rows that each closed day received now.
+
+    Raises:
+        NotPublished: the store refused; the day itself is committed.
+        LedgerBroken: a late file is neither here nor there, or its place was taken.
+    """
+    amended: Counter[date] = Counter()
+    try:
+        for file, source, target in moves(lake, manifest):
+            if lake.amend(source, target) and file.day:
+                amended[file.day] += file.rows
+    except StoreFailed as refused:
+        raise NotPublished(
+            expected=f"the late rows of {manifest.day.date} to reach their days",
+            found=f"{refused.found} when trying {refused.expected}",
+            do="The day is committed and nothing is lost. Mend the store, then run the day again.",
+        ) from refused
+    return dict(sorted(amended.items()))

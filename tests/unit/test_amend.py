@@ -1,0 +1,164 @@
+"""Late rows reach the day that they belong to, once, whatever was done before, and over no other file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.amend import moves, moves_open
+from jobs.config import Late
+from jobs.daily import run_day
+from jobs.planning import make_plan
+from jobs.storage import Lake
+from offsets.errors import LedgerBroken, NotPublished, StoreFailed
+from offsets.ledger import read_ledger
+from offsets.model import Manifest, Verdict, midnight
+from tests.lake_rows import Place, files, places
+from tests.local_engine import ZONE, LocalEngine, desk, order
+from tests.memory_topic import MemoryTopic
+
+FIRST, SECOND, THIRD = (date(2026, 3, day) for day in (28, 29, 30))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    """Two orders a day; on the third, one late order for each of the days before."""
+    topic = MemoryTopic()
+    for day in (FIRST, SECOND, THIRD):
+        for hours in (2, 4):
+            when = midnight(day, ZONE) + timedelta(hours=hours)
+            topic.produce(0, order(when), when)
+    for day in (FIRST, SECOND):
+        topic.produce(0, order(midnight(day, ZONE)), midnight(THIRD, ZONE) + timedelta(hours=5))
+    return topic
+
+
+def run(lake: Path, topic: MemoryTopic, *days: date, late: Late = Late.AMEND) -> Manifest:
+    for day in days or (FIRST, SECOND, THIRD):
+        manifest = run_day(desk(lake, topic, late=late), day).manifest
+    return manifest
+
+
+def test_a_late_row_lies_in_its_own_day_once(lake: Path, topic: MemoryTopic) -> None:
+    run(lake, topic, FIRST, SECOND)
+    outcome = run_day(desk(lake, topic, late=Late.AMEND), THIRD)
+    assert outcome.amended == {FIRST: 1, SECOND: 1}
+    found = places(lake)
+    assert (found[0, 6], found[0, 7]) == (Place(FIRST, "in_day"), Place(SECOND, "in_day"))
+    assert sorted(name for name in files(lake) if "late-" in name) == sorted(
+        file.target or "" for file in outcome.manifest.files_of(Verdict.LATE)
+    )
+    assert run_day(desk(lake, topic, late=Late.AMEND), THIRD).amended == {}
+
+
+@pytest.mark.parametrize("did", ["link", "unlink", "nothing"])
+def test_a_move_that_was_cut_short_is_finished_by_the_next_run(
+    lake: Path, topic: MemoryTopic, did: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(lake, topic, FIRST, SECOND)
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "amend", lambda *_: False)
+        manifest = run(lake, topic, THIRD)
+    (_, source, target), *_ = moves(Lake(lake), manifest)
+    if did != "nothing":
+        os.link(source, target)
+    if did == "unlink":
+        source.unlink()
+    assert moves_open(Lake(lake), manifest)
+    engine = LocalEngine(topic)
+    again = run_day(desk(lake, topic, late=Late.SET_ASIDE, engine=engine), THIRD)
+    assert (again.already, engine.jobs) == (True, 0)
+    assert not moves_open(Lake(lake), manifest)
+    assert [places(lake)[0, offset].kind for offset in (6, 7)] == ["in_day", "in_day"]
+
+
+def test_moves_are_finished_before_the_next_day_is_planned(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(lake, topic, FIRST, SECOND)
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "amend", lambda *_: False)
+        run(lake, topic, THIRD)
+    asked = topic.asked.copy()
+    topic.before = lambda question: _no_late_rows(lake)
+    run(lake, topic, THIRD + timedelta(days=1))
+    assert len(topic.asked) > len(asked)
+
+
+def _no_late_rows(lake: Path) -> None:
+    assert not list(lake.glob("date=*/_late/**/*.parquet"))
+
+
+@pytest.mark.parametrize("found", ["neither", "two files"])
+def test_a_late_file_that_somebody_changed_stops_the_run(
+    lake: Path, topic: MemoryTopic, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(lake, topic, FIRST, SECOND)
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "amend", lambda *_: False)
+        manifest = run(lake, topic, THIRD)
+    (_, source, target), *_ = moves(Lake(lake), manifest)
+    if found == "neither":
+        source.unlink()
+    else:
+        shutil.copy(source, target)
+    with pytest.raises(LedgerBroken, match=found):
+        run(lake, topic, THIRD + timedelta(days=1))
+
+
+def test_a_store_that_refuses_a_move_leaves_the_day_committed(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(lake, topic, FIRST, SECOND)
+
+    def refuse(self: Lake, source: Path, target: Path) -> bool:
+        raise StoreFailed(expected="to amend", found="EIO", do="Look.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "amend", refuse)
+        with pytest.raises(NotPublished, match="The day is committed"):
+            run(lake, topic, THIRD)
+    assert not (lake / "_staging").exists()
+    assert run_day(desk(lake, topic, late=Late.AMEND), THIRD).amended == {FIRST: 1, SECOND: 1}
+
+
+def test_late_rows_that_were_set_aside_stay_whatever_the_config_says_later(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    run(lake, topic, late=Late.SET_ASIDE)
+    run(lake, topic, THIRD, THIRD + timedelta(days=1), late=Late.AMEND)
+    assert [places(lake)[0, offset].kind for offset in (6, 7)] == ["late", "late"]
+
+
+def test_a_day_that_was_removed_after_it_amended_others_is_not_run_again(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    run(lake, topic)
+    shutil.rmtree(lake / f"date={THIRD}")
+    for step in (run, lambda *_: make_plan(desk(lake, topic), read_ledger(Lake(lake)), THIRD)):
+        with pytest.raises(LedgerBroken, match="committed, and then removed"):
+            step(lake, topic, THIRD)
+
+
+def test_a_store_without_links_is_refused_before_anything_is_read(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError("Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    engine = LocalEngine(topic)
+    with pytest.raises(StoreFailed, match="hard links"):
+        run_day(desk(lake, topic, late=Late.AMEND, engine=engine), FIRST)
+    assert engine.jobs == 0
+    assert files(lake) == {"_lock"}
+    run(lake, topic, late=Late.SET_ASIDE)
