@@ -81,6 +81,7 @@ def run_day(desk: Desk, day: date) -> Outcome:
             started = desk.now()
             reports = _settle(desk, planned, staged, steps)
             steps.end("read_settle_write")
+            log.info("settled", day=str(day), tasks=len(reports))
             # 7 audit
             audited = _audit(desk, plan, reports, staged)
             steps.end("audit")

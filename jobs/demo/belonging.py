@@ -18,7 +18,9 @@ from jobs.demo.truth import Produced
 class Belonging:
     """Where a record belongs, from its maker's word, the runs' spans and the zone alone."""
 
-    def __init__(self, history: History, *, zone: str, first: date, skip_tombstones: bool) -> None:
+    def __init__(
+        self, history: History, *, zone: str, first: date, skip_tombstones: bool, amend: bool
+    ) -> None:
         """Take the runs and the spans that they saw, in order."""
         span = (history.days[-1] - first).days + 1 if history.days else 0
         self._days = [first + timedelta(days=number) for number in range(span)]
@@ -28,6 +30,7 @@ class Belonging:
         for seen in history.seen:
             self._seen.setdefault(seen.partition, []).append(seen)
         self._skip_tombstones = skip_tombstones
+        self._late = Where.AMENDED if amend else Where.LATE
 
     def place(self, record: Produced) -> Place:
         """Say where a record must be found, after the runs that there have been."""
@@ -54,7 +57,7 @@ class Belonging:
         if number >= len(self._days):
             return Place(Where.PENDING)
         happened = self._days[number]
-        return Place(Where.LATE, run, happened) if happened < run else Place(Where.IN_DAY, happened)
+        return Place(self._late, run, happened) if happened < run else Place(Where.IN_DAY, happened)
 
     def _number(self, record: Produced) -> int:
         if record.event_time is None:

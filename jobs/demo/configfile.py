@@ -43,7 +43,7 @@ lake:
   target_file_size: 1MiB
   min_file_size: 256KiB
 tombstones: quarantine
-late: set_aside
+late: amend
 """
 
 

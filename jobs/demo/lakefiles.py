@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -49,12 +49,16 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What the manifests say of runs: days, spans in order, the last pending offsets, rows only counted."""
+    """What the manifests say of runs: days, spans in order, the last pending offsets, rows only counted.
+
+    `targets` are the moves of late files, by their paths below the lake.
+    """
 
     days: tuple[date, ...]
     seen: tuple[Seen, ...]
     pending: frozenset[tuple[int, int]]
     counted: dict[tuple[date, int, Where], int]
+    targets: Mapping[str, str]
 
 
 def read_history(lake: Path) -> History:
@@ -78,6 +82,12 @@ def read_history(lake: Path) -> History:
             for tally in manifest["tally"]
             if tally["verdict"] in COUNTED
         },
+        targets={
+            f"date={_day(manifest)}/{file['path']}": file["target"]
+            for manifest in manifests
+            for file in manifest["files"]
+            if file["target"]
+        },
     )
 
 
@@ -85,27 +95,44 @@ def _day(manifest: dict[str, Any]) -> date:
     return date.fromisoformat(manifest["day"]["date"])
 
 
-def rows_of(lake: Path) -> Iterator[Row]:
-    """Read every row that a reader can find: of the days, the late ones and the invalid ones."""
-    for pattern in ("date=*/*.parquet", "date=*/_late/**/*.parquet", "date=*/_invalid/*.parquet"):
-        for path in sorted(lake.glob(pattern)):
-            yield from _rows(path, place_of(path.relative_to(lake)))
+def rows_of(lake: Path, history: History, *, moving: bool) -> Iterator[Row]:
+    """Read every row that a reader can find: of the days, the late ones and the invalid ones.
+
+    With `moving` the newest day's late files may be on their way: each counts as moved, be it under its old
+    name, its new one, or both.
+    """
+    under_way = f"date={history.days[-1]}/" if moving and history.days else None
+    for path in sorted(lake.glob("date=*/**/*.parquet")):
+        name = path.relative_to(lake).as_posix()
+        target = history.targets.get(name)
+        if target is None or under_way is None or not name.startswith(under_way):
+            yield from _rows(path, place_of(path.relative_to(lake), history.targets))
+        elif not ((lake / target).exists() and path.samefile(lake / target)):
+            yield from _rows(path, place_of(Path(target), history.targets))
 
 
-def place_of(path: Path) -> Place:
+def place_of(path: Path, targets: Mapping[str, str]) -> Place:
     """Say from a file's path below the lake what its rows are."""
-    day = date.fromisoformat(path.parts[0].removeprefix("date="))
+    day = _dated(path.parts[0])
     match path.parts[1:]:
         case [name] if not name.startswith("late-"):
             return Place(Where.IN_DAY, day)
         case ["_invalid", _]:
             return Place(Where.INVALID, day)
-        case ["_late", happened, name] if (named := LATE_NAME.fullmatch(name)) and named[
-            1
-        ] == day.isoformat():
-            return Place(Where.LATE, day, date.fromisoformat(happened.removeprefix("date=")))
+        case [name] if (named := LATE_NAME.fullmatch(name)) and path.as_posix() in targets.values():
+            return Place(Where.AMENDED, date.fromisoformat(named[1]), day)
+        case ["_late", happened, name] if (
+            (named := LATE_NAME.fullmatch(name))
+            and named[1] == day.isoformat()
+            and path.as_posix() not in targets
+        ):
+            return Place(Where.LATE, day, _dated(happened))
         case _:
             return Place(Where.ASTRAY, path=str(path))
+
+
+def _dated(folder: str) -> date:
+    return date.fromisoformat(folder.removeprefix("date="))
 
 
 def _rows(path: Path, place: Place) -> Iterator[Row]:

@@ -1,7 +1,7 @@
 """The oracle: says from what was produced and from the lake's files whether each record is where it belongs.
 
 Relies on the producer's word, on the promised globs and names, and on `_manifest.json` for what no file can
-say: which run saw an offset first, what is pending, what was only counted.
+say: which run saw an offset first, what is pending, what was only counted, where a late file is to go.
 Never imports the job's settle, decode, commit or audit, nor `offsets`: it would share their mistakes.
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -18,10 +18,10 @@ from typing import Final
 from jobs.demo.belonging import Belonging
 from jobs.demo.lakefiles import History, Row, read_history, rows_of
 from jobs.demo.places import Place, Where
-from jobs.demo.truth import Produced, read_truth
+from jobs.demo.truth import Produced
 
 SHOWN: Final = 10
-FOUND: Final = frozenset({Where.IN_DAY, Where.LATE, Where.INVALID, Where.PENDING})
+FOUND: Final = frozenset({Where.IN_DAY, Where.LATE, Where.AMENDED, Where.INVALID, Where.PENDING})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,26 @@ class Report:
         )
 
 
-def judge(truth: Path, lake: Path, *, zone: str, first: date, skip_tombstones: bool = False) -> Report:
-    """Compare a statement of truth with a lake; each record once, and each in its right place."""
-    produced = read_truth(truth)
+def judge(
+    produced: Sequence[Produced],
+    lake: Path,
+    *,
+    zone: str,
+    first: date,
+    amend: bool,
+    moving: bool = False,
+    skip_tombstones: bool = False,
+) -> Report:
+    """Compare a statement of truth with a lake; each record once, and each in its right place.
+
+    With `amend` a late row's place is its own day. With `moving`, after a kill, the moves of the newest day
+    may be open.
+    """
     history = read_history(lake)
-    rule = Belonging(history, zone=zone, first=first, skip_tombstones=skip_tombstones)
+    rule = Belonging(history, zone=zone, first=first, skip_tombstones=skip_tombstones, amend=amend)
     expected = {(record.partition, record.offset): rule.place(record) for record in produced}
-    differences = [*_misplaced(produced, expected, lake, history), *_miscounted(expected, history)]
+    rows = rows_of(lake, history, moving=moving)
+    differences = [*_misplaced(produced, expected, rows, history), *_miscounted(expected, history)]
     by_day: dict[date, Counter[Where]] = {day: Counter() for day in history.days}
     for place in expected.values():
         if place.day is not None:
@@ -85,10 +98,13 @@ def judge(truth: Path, lake: Path, *, zone: str, first: date, skip_tombstones: b
 
 
 def _misplaced(
-    produced: list[Produced], expected: Mapping[tuple[int, int], Place], lake: Path, history: History
+    produced: Sequence[Produced],
+    expected: Mapping[tuple[int, int], Place],
+    lie: Iterator[Row],
+    history: History,
 ) -> Iterator[Difference]:
     found: dict[tuple[int, int], list[Row | None]] = {}
-    for row in rows_of(lake):
+    for row in lie:
         found.setdefault((row.partition, row.offset), []).append(row)
     for at in history.pending:
         found.setdefault(at, []).append(None)

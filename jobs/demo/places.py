@@ -16,6 +16,7 @@ class Where(StrEnum):
 
     IN_DAY = "in its day"
     LATE = "late"
+    AMENDED = "amended"
     INVALID = "invalid"
     SKIPPED = "skipped"
     BEFORE_FIRST = "before the first day"
@@ -27,7 +28,7 @@ class Where(StrEnum):
 
 
 class Place(NamedTuple):
-    """One fate, with the day whose commit brought it, and for a late row the day it happened on."""
+    """One fate, with the day whose commit brought it, and for a late or amended row its own day."""
 
     where: Where
     day: date | None = None

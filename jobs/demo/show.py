@@ -45,7 +45,13 @@ def show_days(out: Console, lake: Path, report: Report) -> None:
     for day, counts in report.by_day.items():
         files = list(lake.glob(f"date={day}/*.parquet"))
         rows = [
-            counts.get(where, 0) for where in (Where.IN_DAY, Where.LATE, Where.INVALID, Where.BEFORE_FIRST)
+            sum(counts.get(where, 0) for where in places)
+            for places in (
+                (Where.IN_DAY,),
+                (Where.LATE, Where.AMENDED),
+                (Where.INVALID,),
+                (Where.BEFORE_FIRST,),
+            )
         ]
         size = sum(path.stat().st_size for path in files) / MIB
         table.add_row(str(day), *(f"{count:,}" for count in rows), str(len(files)), f"{size:.1f}")

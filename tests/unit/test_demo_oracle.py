@@ -54,6 +54,7 @@ TRUTH = [
 IN_FIRST = "date=2026-03-28/part-r1-00000.parquet"
 IN_SECOND = "date=2026-03-29/part-r2-00000.parquet"
 LATE_FILE = "date=2026-03-29/_late/date=2026-03-28/late-2026-03-29-r2-0.parquet"
+HOME = "date=2026-03-28/late-2026-03-29-r2-0.parquet"
 INVALID_FIRST = "date=2026-03-28/_invalid/invalid-r1-0.parquet"
 INVALID_SECOND = "date=2026-03-29/_invalid/invalid-r2-0.parquet"
 
@@ -65,7 +66,6 @@ class Lake:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "lake"
-        self.truth = folder / "truth.parquet"
         self.files: Files = {
             IN_FIRST: [MIDNIGHT, LAST],
             IN_SECOND: [PENDING_THEN_IN_DAY, OTHER],
@@ -76,14 +76,14 @@ class Lake:
         self.pending: list[list[int]] = [[8, 9]]
         self.before_first = 1
         self.seen_until = 6
+        self.target: str | None = None
 
-    def judge(self) -> Report:
-        write_truth(self.truth, TRUTH)
+    def judge(self, *, moving: bool = False) -> Report:
         for path, rows in self.files.items():
             write_rows(self.folder / path, rows)
         self._manifest(FIRST, [(0, 1, 1, 6)], [[5, 6]], self.before_first)
         self._manifest(SECOND, [(0, 5, self.seen_until, 9), (1, 0, 0, 1)], self.pending, 0)
-        return judge(self.truth, self.folder, zone=ZONE, first=FIRST)
+        return judge(TRUTH, self.folder, zone=ZONE, first=FIRST, amend=self.target is not None, moving=moving)
 
     def _manifest(
         self, day: date, spans: Iterable[tuple[int, int, int, int]], pending: list[list[int]], before: int
@@ -101,6 +101,9 @@ class Lake:
             "spans": [dict(zip(names, span, strict=True)) | {"evidence": {}} for span in spans],
             "tally": [verdict] if before else [],
             "next": {"partitions": [{"partition": 0, "pending": pending}]},
+            "files": []
+            if day == FIRST
+            else [{"path": LATE_FILE.removeprefix("date=2026-03-29/"), "target": self.target}],
         }
         folder = self.folder / f"date={day}"
         folder.mkdir(parents=True, exist_ok=True)
@@ -169,8 +172,8 @@ def name_a_late_file_after_the_wrong_run(files: Files) -> None:
     files[LATE_FILE.replace("late-2026-03-29", "late-2026-03-28")] = files.pop(LATE_FILE)
 
 
-def bring_a_late_row_home_with_the_wrong_name(files: Files) -> None:
-    files["date=2026-03-28/late-2026-03-29-r2-0.parquet"] = files.pop(LATE_FILE)
+def bring_a_late_row_home_though_no_manifest_says_so(files: Files) -> None:
+    files[HOME] = files.pop(LATE_FILE)
 
 
 def take_a_broken_record_for_a_row(files: Files) -> None:
@@ -237,7 +240,7 @@ def lose_the_value_of_an_invalid_record(files: Files) -> None:
         (put_a_late_row_into_the_run_s_day, {6}),
         (file_a_late_row_under_the_wrong_day, {6}),
         (name_a_late_file_after_the_wrong_run, {6}),
-        (bring_a_late_row_home_with_the_wrong_name, {6}),
+        (bring_a_late_row_home_though_no_manifest_says_so, {6}),
         (take_a_broken_record_for_a_row, {4}),
         (take_a_good_record_for_a_broken_one, {3}),
         (put_an_invalid_record_into_the_wrong_run, {4}),
@@ -289,19 +292,64 @@ def test_a_wrong_count_of_records_before_the_first_day_is_reported(lake: Lake) -
     assert (difference.offset, difference.found) == (None, ("2",))
 
 
-def test_a_record_of_the_first_day_that_no_run_looked_at_is_reported(lake: Lake, tmp_path: Path) -> None:
+def test_a_record_of_the_first_day_that_no_run_looked_at_is_reported(lake: Lake) -> None:
     lake.judge()
-    write_truth(lake.truth, [EARLY._replace(event_time=us(28)), *TRUTH[1:]])
-    (difference,) = judge(lake.truth, lake.folder, zone=ZONE, first=FIRST).differences
+    truth = [EARLY._replace(event_time=us(28)), *TRUTH[1:]]
+    (difference,) = judge(truth, lake.folder, zone=ZONE, first=FIRST, amend=False).differences
     assert (difference.offset, difference.found) == (0, ())
 
 
 def test_skipped_tombstones_are_counted(lake: Lake) -> None:
     del lake.files[INVALID_SECOND]
     lake.judge()
-    report = judge(lake.truth, lake.folder, zone=ZONE, first=FIRST, skip_tombstones=True)
+    report = judge(TRUTH, lake.folder, zone=ZONE, first=FIRST, amend=False, skip_tombstones=True)
     assert [difference.expected for difference in report.differences] == ["1 skipped"]
     assert report.counts[Where.SKIPPED] == 1
+
+
+@pytest.mark.parametrize("moving", [False, True])
+def test_an_amended_row_lies_in_its_day_once_and_under_the_name_that_the_manifest_says(
+    lake: Lake, moving: bool
+) -> None:
+    lake.target = HOME
+    lake.files[HOME] = lake.files.pop(LATE_FILE)
+    report = lake.judge(moving=moving)
+    assert report.right, report.differences
+    assert report.counts[Where.AMENDED] == report.by_day[SECOND][Where.AMENDED] == 1
+
+
+def test_a_move_may_be_open_after_a_kill_and_at_no_other_time(lake: Lake) -> None:
+    lake.target = HOME
+    assert lake.judge(moving=True).right
+    assert {difference.offset for difference in lake.judge().differences} == {6}
+
+
+def test_a_move_may_be_half_done_after_a_kill_and_at_no_other_time(lake: Lake) -> None:
+    lake.target = HOME
+    lake.judge()
+    (lake.folder / HOME).hardlink_to(lake.folder / LATE_FILE)
+    lake.files.clear()
+    assert lake.judge(moving=True).right
+    assert {difference.offset for difference in lake.judge().differences} == {6}
+
+
+def test_a_copy_is_no_move(lake: Lake) -> None:
+    lake.target = HOME
+    lake.files[HOME] = lake.files[LATE_FILE]
+    (difference,) = lake.judge(moving=True).differences
+    assert difference.found == ("amended of 2026-03-29, filed under 2026-03-28",) * 2
+
+
+def test_an_amended_row_under_another_name_is_reported(lake: Lake) -> None:
+    lake.target = HOME
+    lake.files[HOME.replace("r2-0", "r2-1")] = lake.files.pop(LATE_FILE)
+    assert {difference.offset for difference in lake.judge(moving=True).differences} == {6}
+
+
+def test_a_late_row_set_aside_where_it_should_be_amended_is_reported(lake: Lake) -> None:
+    lake.judge()
+    found = judge(TRUTH, lake.folder, zone=ZONE, first=FIRST, amend=True, moving=True)
+    assert {difference.offset for difference in found.differences} == {6}
 
 
 def test_a_truth_survives_its_file(tmp_path: Path) -> None:
