@@ -7,18 +7,23 @@ traceback is a bug of ours, code 70.
 from __future__ import annotations
 
 import os
+import re
 import signal
+import socket
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
 from offsets.errors import ConfigWrong, DayStopped, Interrupted, Terminated, VerifyFailed
+
+if TYPE_CHECKING:
+    from offsets.model import LostOffsets
 
 app = typer.Typer(
     name="kafka-daily",
@@ -55,7 +60,7 @@ def common(context: typer.Context, config: Config = None) -> None:
     """Once a night: one Kafka topic, one day, every record exactly once, as Parquet."""
     if config:  # --config may stand before the command, or after it
         context.default_map = {
-            command: {"config": str(config)} for command in ("plan", "run", "status", "verify")
+            command: {"config": str(config)} for command in ("plan", "run", "status", "verify", "clean")
         }
 
 
@@ -97,6 +102,14 @@ def run(
     accept_start: Annotated[
         bool, typer.Option("--accept-start", help="It is known that nothing was lost before the log starts.")
     ] = False,
+    accept_loss: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--accept-loss",
+            metavar="P:FROM-TO",
+            help="Go on without offsets that Kafka lost, as the error names them; with --date.",
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """Settle one day, a range, or without a date every day that is due."""
@@ -107,7 +120,15 @@ def run(
         from jobs.planning import Accept, due_days, next_due
 
         outcomes: list[dict[str, object]] = []
-        accept = Accept(contract=accept_contract, start=accept_start)
+        accept = Accept(
+            contract=accept_contract, start=accept_start, loss=tuple(map(_loss, accept_loss or ()))
+        )
+        if accept.loss and not on:
+            raise ConfigWrong(
+                expected="--accept-loss with --date, since a loss is one day's",
+                found="no --date",
+                do="Name the day.",
+            )
         try:
             with render.progress("settling") as bar, opened(config, accept, bar) as desk:
                 for day in _days(on, from_, to, lambda: due_days(desk)):
@@ -124,6 +145,21 @@ def run(
             raise
         if json:
             render.document({"days": outcomes})
+
+
+def _loss(text: str) -> LostOffsets:
+    from offsets.model import LostOffsets
+
+    numbers = re.fullmatch(r"(\d+):(\d+)-(\d+)", text)
+    try:
+        partition, from_, until = map(int, numbers.groups() if numbers else ())
+        return LostOffsets(partition=partition, from_offset=from_, until_offset=until)
+    except ValueError:
+        raise ConfigWrong(
+            expected="--accept-loss P:FROM-TO, a partition and the offsets from FROM to before TO",
+            found=text,
+            do="Copy it from the message that names the loss.",
+        ) from None
 
 
 def _days(
@@ -190,6 +226,34 @@ def verify(
             )
         if json:
             render.document(found)
+
+
+@app.command()
+def clean(
+    config: Config = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Remove them; else they are only listed.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List what runs that died left in staging, and remove it when told to."""
+    with _stopping(json):
+        from jobs import clean as cleaning
+        from jobs import config as configs
+        from jobs import render
+        from jobs.storage import Lake, LockHolder
+
+        lake = Lake(configs.load(config, os.environ).lake.path)
+        now = datetime.now(UTC)
+        if execute:
+            here = LockHolder(run_id="clean", host=socket.gethostname(), pid=os.getpid(), since=now)
+            found = cleaning.clean(lake, here)
+        else:
+            found = cleaning.orphans(lake)
+        if json:
+            render.document({"removed": execute, "orphans": found})
+        else:
+            render.orphans(found, now, removed=execute)
 
 
 @app.command()

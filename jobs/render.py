@@ -28,6 +28,7 @@ from offsets.manifest import plain
 from offsets.model import IN_FILES, Manifest, Verdict
 
 if TYPE_CHECKING:
+    from jobs.clean import Orphan
     from jobs.daily import Outcome
     from jobs.inspect import Status, Verified
     from jobs.planning import Planned
@@ -116,6 +117,7 @@ def outcome(done: Outcome) -> None:
     if done.already:
         rows = manifest.rows(Verdict.IN_DAY)
         out.print(f"{manifest.day.date} was committed already by run {manifest.run_id}: {rows:,} rows")
+        _amended(done)
         return
     took = sum(done.seconds.values())
     out.print(f"[bold green]committed[/] {manifest.day} by run {manifest.run_id} in {took:.1f} s")
@@ -130,6 +132,9 @@ def outcome(done: Outcome) -> None:
             total = size(sum(file.bytes for file in files))
             rows, name = manifest.rows(verdict), verdict.value.replace("_", " ")
             out.print(f"{name}: {rows:,} rows in {len(files)} file(s), {total}")
+    _amended(done)
+    for lost in manifest.accepted.loss:
+        out.print(f"[red]lossy[/] Kafka lost {lost} before this day could settle it")
     for cause in manifest.causes[:5]:
         out.print(
             f"  {cause.rows:,} x {cause.cause} (partition {cause.partition} offset {cause.offset})",
@@ -138,6 +143,24 @@ def outcome(done: Outcome) -> None:
     out.print(
         "seconds: " + ", ".join(f"{step.replace('_', ' ')} {took}" for step, took in done.seconds.items())
     )
+
+
+def _amended(done: Outcome) -> None:
+    for day, rows in done.amended.items():
+        out.print(f"amended: {rows:,} late rows brought to {day}, which was closed")
+
+
+def orphans(found: Sequence[Orphan], now: datetime, *, removed: bool) -> None:
+    """Show what was found in staging, or removed from it."""
+    if not found:
+        out.print("nothing lies in staging")
+        return
+    table = _table("day", "run", "files", "size", "last changed")
+    for each in found:
+        age = f"{(now - each.changed).total_seconds() / 3600:.1f} h ago"
+        table.add_row(each.day, each.run_id, str(each.files), size(each.bytes), age)
+    out.print(table)
+    out.print("removed" if removed else "still there, and read by nobody; `clean --execute` removes it")
 
 
 def nothing_due(day: date, due_at: datetime) -> None:
@@ -157,6 +180,8 @@ def outcome_document(done: Outcome) -> dict[str, object]:
     return {
         "day": manifest.day,
         "already": done.already,
+        "amended": {str(day): rows for day, rows in done.amended.items()},
+        "lossy": [str(lost) for lost in manifest.accepted.loss],
         "run_id": manifest.run_id,
         "rows": {verdict.value: manifest.rows(verdict) for verdict in Verdict},
         "gaps": sum(len(gap.offsets) for gap in manifest.gaps),

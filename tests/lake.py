@@ -38,6 +38,8 @@ def coordinates(lake: Path) -> Iterator[tuple[Coordinate, Place]]:
 def place_of(path: Path) -> Place:
     """Read a file's place from its path below the lake."""
     match path.parts:
+        case [day, name] if name.startswith("late-"):  # brought here by the run of the day that it names
+            return Place("late", date.fromisoformat(name[5:15]), _date(day))
         case [day, name] if name.startswith("part-"):
             return Place("day", _date(day))
         case [day, "_late", dated, name] if name.startswith("late-"):

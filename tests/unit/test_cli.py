@@ -288,6 +288,29 @@ def test_a_moved_log_start_ends_with_20_and_its_flag_goes_on(
     assert invoke("run", "--config", config, "--date", FIRST, "--accept-start")[0] == 0
 
 
+def test_a_loss_ends_with_20_and_goes_on_when_copied_from_the_message(
+    config: Path, in_memory: LocalEngine, topic: MemoryTopic
+) -> None:
+    assert invoke("run", "--config", config, "--date", FIRST)[0] == 0
+    topic.retain_from(0, 9)
+    code, told = document("run", "--config", config, "--date", SECOND)
+    assert code == 20
+    lost = told["facts"]["accept"]
+    assert invoke("run", "--config", config, "--accept-loss", lost)[0] == 2
+    assert invoke("run", "--config", config, "--date", SECOND, "--accept-loss", "0:1")[0] == 2
+    assert invoke("run", "--config", config, "--date", SECOND, "--accept-loss", "0:9-9")[0] == 2
+    code, told = document("run", "--config", config, "--date", SECOND, "--accept-loss", lost)
+    assert (code, told["days"][0]["lossy"]) == (0, [lost])
+
+
+def test_orphans_are_listed_and_removed_when_told_to(config: Path, lake: Path) -> None:
+    (lake / "_staging" / "2026-03-30.dead").mkdir(parents=True)
+    assert document("clean", "--config", config)[1]["orphans"][0]["run_id"] == "dead"
+    assert "clean --execute" in invoke("clean", "--config", config)[1]
+    assert "removed" in invoke("clean", "--config", config, "--execute")[1]
+    assert invoke("clean", "--config", config) == (0, "nothing lies in staging\n", "")
+
+
 # -- real processes
 
 

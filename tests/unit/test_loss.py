@@ -1,0 +1,99 @@
+"""Offsets that Kafka lost before a day settled them: refused, and gone on without when a person says so."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.daily import Outcome, run_day
+from jobs.planning import Accept
+from jobs.storage import Lake
+from offsets.errors import ConfigWrong, OffsetsLost
+from offsets.ledger import read_ledger
+from offsets.model import LostOffsets, midnight
+from tests.lake_rows import places
+from tests.local_engine import ZONE, desk, order
+from tests.memory_topic import MemoryTopic
+
+FIRST, SECOND, THIRD = (date(2026, 3, day) for day in (28, 29, 30))
+LOST = LostOffsets(partition=0, from_offset=2, until_offset=7)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    """Four orders a day; the third of each day is dated two days later, thus pending."""
+    topic = MemoryTopic()
+    for day in (FIRST, SECOND, THIRD):
+        for number in range(4):
+            when = midnight(day, ZONE) + timedelta(hours=2 + number)
+            topic.produce(0, order(when + timedelta(hours=23 if number == 2 else 0)), when)
+    return topic
+
+
+def run(lake: Path, topic: MemoryTopic, day: date, *loss: LostOffsets) -> Outcome:
+    return run_day(desk(lake, topic, accept=Accept(loss=loss)), day)
+
+
+def test_a_loss_stops_the_day_and_says_how_to_go_on(lake: Path, topic: MemoryTopic) -> None:
+    run(lake, topic, FIRST)
+    topic.retain_from(0, 7)
+    with pytest.raises(OffsetsLost, match="--accept-loss 0:2-7") as stopped:
+        run(lake, topic, SECOND)
+    assert stopped.value.facts["accept"] == str(LOST)
+
+
+def test_an_accepted_loss_is_recorded_for_ever_and_the_chain_holds(lake: Path, topic: MemoryTopic) -> None:
+    """Offset 2 was pending, 4 to 6 were never seen."""
+    first = run(lake, topic, FIRST).manifest
+    topic.retain_from(0, 7)
+    second = run(lake, topic, SECOND, LOST).manifest
+    assert (first.lossy, second.lossy, second.accepted.loss) == (False, True, (LOST,))
+    assert second.consumed.partitions[0].seen_until == 7
+    third = run(lake, topic, THIRD).manifest
+    assert not third.lossy
+    assert [each.lossy for each in read_ledger(Lake(lake)).manifests] == [False, True, False]
+    pending = {at for from_, until in third.next.partitions[0].pending for at in range(from_, until)}
+    assert {offset for _, offset in places(lake)} | pending == {0, 1, 3, 7, 8, 9, 10, 11}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        LostOffsets(partition=0, from_offset=2, until_offset=8),
+        LostOffsets(partition=0, from_offset=3, until_offset=7),
+        LostOffsets(partition=1, from_offset=2, until_offset=7),
+    ],
+)
+def test_only_just_what_is_lost_can_be_accepted(lake: Path, topic: MemoryTopic, wrong: LostOffsets) -> None:
+    run(lake, topic, FIRST)
+    topic.retain_from(0, 7)
+    with pytest.raises(OffsetsLost):
+        run(lake, topic, SECOND, wrong)
+    with pytest.raises(ConfigWrong, match="are not lost"):
+        run(lake, topic, SECOND, LOST, wrong)
+    assert not (lake / f"date={SECOND}").exists()
+
+
+def test_what_is_not_lost_cannot_be_accepted(lake: Path, topic: MemoryTopic) -> None:
+    run(lake, topic, FIRST)
+    with pytest.raises(ConfigWrong, match="are not lost"):
+        run(lake, topic, SECOND, LOST)
+
+
+def test_a_loss_of_pending_offsets_alone_leaves_what_was_seen(lake: Path, topic: MemoryTopic) -> None:
+    run(lake, topic, FIRST)
+    topic.retain_from(0, 3)
+    lost = LostOffsets(partition=0, from_offset=2, until_offset=3)
+    second = run(lake, topic, SECOND, lost).manifest
+    assert (
+        second.consumed.partitions[0].seen_until
+        == run(lake, topic, FIRST).manifest.next.partitions[0].seen_until
+    )
+    assert (0, 2) not in places(lake)
