@@ -24,6 +24,7 @@ import jobs.audit
 import jobs.commit
 import jobs.daily
 import jobs.merge
+import jobs.steps
 import jobs.storage
 from jobs.daily import run_day
 from jobs.planning import Accept, due_days, next_due
@@ -366,7 +367,7 @@ CRASHES: list[tuple[object, str]] = [
     (jobs.audit, "require_few_invalid"),
     (jobs.merge, "merge_small"),
     (jobs.audit, "audit"),
-    (jobs.daily, "recheck"),
+    (jobs.steps, "recheck"),
     (jobs.commit, "commit"),
     (jobs.commit, "move"),
     (jobs.commit, "to_json"),

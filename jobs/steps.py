@@ -1,0 +1,149 @@
+"""The steps that a new day and a rebuilt one share: staging, the tasks, the audit, and who does it.
+
+Relies on a plan and a desk. Arrow is imported only where there is something to settle: a committed day must
+be done at once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import date, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from jobs.config import Late
+from jobs.planning import Desk, Planned, expected_files
+from jobs.sizing import piece_rows
+from jobs.storage import LockHolder
+from offsets import errors
+from offsets.model import DayPlan, Gaps
+from offsets.recheck import prove_gaps, recheck
+
+if TYPE_CHECKING:
+    from jobs.audit import Audited
+    from jobs.commit import RunStamp
+    from jobs.parquet import FileOptions
+    from jobs.report import TaskReport
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def staging(desk: Desk, day: date) -> Iterator[Path]:
+    """Give the run's staging folder; it goes when the outcome is known, and stays where it is evidence."""
+    if desk.settings.late is Late.AMEND:
+        desk.lake.require_links()
+    staged = desk.lake.stage(day, desk.run_id)
+    try:
+        yield staged
+    except (errors.AuditFailed, errors.StoreFailed):
+        raise
+    except errors.DayStopped:
+        desk.lake.discard_staging(staged)
+        raise
+    desk.lake.discard_staging(staged)
+
+
+def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> list[TaskReport]:
+    """Run the tasks; a plan without offsets needs none, and no Spark."""
+    plan, settings = planned.plan, desk.settings
+    if plan.offsets == 0:
+        return []
+    from jobs.settle import Bounds
+    from jobs.sink import TaskOrder
+
+    engine = desk.engine()
+    tasks = expected_files(desk, planned, engine.cores)
+    steps.end("start_spark")
+    order = TaskOrder(
+        rules=settings.rules,
+        bounds=Bounds.of(plan, settings.rules),
+        attempts=str(staged / "attempts"),
+        files=file_options(desk, plan),
+    )
+    log.info("settling", day=str(plan.day.date), tasks=tasks, staging=str(staged))
+    try:
+        reports = engine.settle(
+            plan, order, tasks=tasks, piece=piece_rows(plan, tasks), progress=desk.progress
+        )
+    except errors.RunFailed:
+        # the topic may tell better than Spark what went wrong
+        nothing = [Gaps(partition=span.partition, offsets=span.reads) for span in plan.spans]
+        recheck(desk.broker(), plan, nothing, plan.consumed)
+        raise
+    for report in reports:
+        if report.failure:
+            raise errors.revived(report.failure)
+    return reports
+
+
+def audit_day(
+    desk: Desk, plan: DayPlan, reports: list[TaskReport], staged: Path, *, few_invalid: bool = True
+) -> Audited:
+    """Join small pieces, hold everything against everything, and look at the topic once more."""
+    from jobs.audit import audit, require_few_invalid
+    from jobs.merge import merge_small
+    from jobs.parquet import read_back
+
+    settings = desk.settings
+    if few_invalid:
+        require_few_invalid(reports, settings.invalid_limit)
+    written = [file for report in reports for file in report.files]
+    options = file_options(desk, plan)
+    files = merge_small(written, staged / "merged", options, settings.lake.min_file_size)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        back = {file.path: pool.submit(read_back, Path(file.path)) for file in files}
+        audited = audit(plan, reports, files, lambda file: back[file.path].result())
+    recheck(desk.broker(), plan, audited.gaps, audited.next)
+    return replace(audited, gaps=prove_gaps(desk.broker(), plan.topic.name, audited.gaps, desk.run_id))
+
+
+def run_stamp(desk: Desk, started: datetime) -> RunStamp:
+    """Say which run writes a manifest, now that its audit held."""
+    from jobs.commit import RunStamp
+
+    return RunStamp(run_id=desk.run_id, started=started, audited=desk.now(), versions=_versions())
+
+
+def file_options(desk: Desk, plan: DayPlan) -> FileOptions:
+    """Say how files are written, and what their footers tell of where they come from."""
+    from jobs.parquet import FileOptions
+
+    lake = desk.settings.lake
+    origin = {"topic": plan.topic.name, "day": plan.day.date.isoformat(), "run": desk.run_id}
+    return FileOptions(target_size=lake.target_file_size, compression=lake.compression, origin=origin)
+
+
+def lock_holder(desk: Desk) -> LockHolder:
+    """Name this run, for those who find the lake locked."""
+    return LockHolder(run_id=desk.run_id, host=socket.gethostname(), pid=os.getpid(), since=desk.now())
+
+
+def _versions() -> dict[str, str]:
+    packages = ("kafka-daily", "pyspark", "pyarrow", "msgspec", "confluent-kafka")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
+
+
+class Steps:
+    """A stopwatch: how long each step of a day took."""
+
+    def __init__(self) -> None:
+        """Start now."""
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def end(self, step: str) -> None:
+        """Note the seconds since the last step ended."""
+        now = time.monotonic()
+        self.seconds[step] = round(now - self._last, 3)
+        self._last = now
