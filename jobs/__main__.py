@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from jobs.verify.level import Level
 from offsets.errors import ConfigWrong, DayStopped, Interrupted, Terminated, VerifyFailed
 
 if TYPE_CHECKING:
@@ -110,6 +111,9 @@ def run(
             help="Go on without offsets that Kafka lost, as the error names them; with --date.",
         ),
     ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Build a committed day again from Kafka; with --date.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Settle one day, a range, or without a date every day that is due."""
@@ -123,12 +127,14 @@ def run(
         accept = Accept(
             contract=accept_contract, start=accept_start, loss=tuple(map(_loss, accept_loss or ()))
         )
-        if accept.loss and not on:
+        if (accept.loss or force) and not on:
             raise ConfigWrong(
-                expected="--accept-loss with --date, since a loss is one day's",
+                expected="--accept-loss and --force with --date, since they are for one day",
                 found="no --date",
                 do="Name the day.",
             )
+        if force:
+            from jobs.rebuild import rebuild_day as run_day
         try:
             with render.progress("settling") as bar, opened(config, accept, bar) as desk:
                 for day in _days(on, from_, to, lambda: due_days(desk)):
@@ -203,25 +209,27 @@ def status(config: Config = None, json: Json = False) -> None:
 def verify(
     config: Config = None,
     on: OneDay = None,
+    level: Annotated[
+        Level,
+        typer.Option("--level", help="files: hashes and footers; records: every offset; kafka: read again."),
+    ] = Level.FILES,
     json: Json = False,
 ) -> None:
-    """Check committed days from the lake alone: rows, bytes, sha256, offsets, the chain of checkpoints."""
+    """Prove from the lake, and from Kafka while it keeps them, that each record was settled exactly once."""
     with _stopping(json):
-        from jobs import config as configs
         from jobs import render
-        from jobs.inspect import verify as check
-        from jobs.storage import Lake
+        from jobs.opening import opened
+        from jobs.verify.lake import verify as check
 
-        settings = configs.load(config, os.environ)
-        with render.progress("verifying") as bar:
-            found = check(Lake(settings.lake.path), on.date() if on else None, bar)
+        with render.progress("verifying") as bar, opened(config) as desk:
+            found = check(desk.lake, on.date() if on else None, bar, level, desk.broker)
         if not json:
             render.verified(found)
         if found.problems:
             raise VerifyFailed(
                 expected="every committed day to be as its manifest says",
                 found=f"{len(found.problems)} problem(s), the first: {found.problems[0]}",
-                do="Restore the files named from a backup.",
+                do="Restore what is named from a backup, or make its day anew (`run --date D --force`).",
                 verified=found,
             )
         if json:
@@ -265,6 +273,32 @@ def demo(
         from jobs.demo.story import run_demo
 
         run_demo(keep=keep)
+
+
+@app.command()
+def soak(
+    kills: Annotated[int, typer.Option("--kills", min=1, help="How many SIGKILLs to deal.")] = 20,
+    records: Annotated[
+        int, typer.Option("--records", min=1000, help="About how many records, over three days.")
+    ] = 500_000,
+    seed: Annotated[
+        int | None, typer.Option("--seed", show_default=False, help="Draw the same moments again.")
+    ] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the lakes to look at.")] = False,
+    json: Json = False,
+) -> None:
+    """Kill runs at random moments on a real broker, and look after each that every record is there once."""
+    with _stopping(json):
+        from jobs import render
+        from jobs.demo.soak import run_soak
+
+        console = render.err if json else None
+        found = run_soak(kills=kills, records=records, seed=seed, keep=keep, console=console)
+        if json:
+            render.document(found.document())
+        else:
+            render.out.print(found.table())
+            render.out.print(found.summary())
 
 
 @contextmanager

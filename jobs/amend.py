@@ -30,8 +30,10 @@ def moves_open(lake: Lake, manifest: Manifest) -> bool:
     return newest and any(source.exists() for _, source, _ in moves(lake, manifest))
 
 
-def finish_moves(lake: Lake, manifest: Manifest) -> Mapping[date, int]:
+def finish_moves(lake: Lake, manifest: Manifest, rebuilt: date | None = None) -> Mapping[date, int]:
     """Finish the moves of the newest day; give the rows that each closed day received now.
+
+    A file that is gone altogether from the day that is about to be `rebuilt` is for the rebuild to find.
 
     Raises:
         NotPublished: the store refused; the day itself is committed.
@@ -40,6 +42,9 @@ def finish_moves(lake: Lake, manifest: Manifest) -> Mapping[date, int]:
     amended: Counter[date] = Counter()
     try:
         for file, source, target in moves(lake, manifest):
+            gone = not source.exists() and not target.exists()
+            if gone and rebuilt is not None and rebuilt == file.day:
+                continue
             if lake.amend(source, target) and file.day:
                 amended[file.day] += file.rows
     except StoreFailed as refused:

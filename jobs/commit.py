@@ -6,16 +6,17 @@ there and complete; before it nothing is; there is no moment between. The number
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 
 from jobs.audit import Audited
+from jobs.kept import Kept
 from jobs.report import WrittenFile
-from jobs.storage import DAY_PREFIX, Lake, NewFile, make_folder, move, sync_folder
+from jobs.storage import DAY_PREFIX, Lake, NewFile, link, make_folder, move, sync_folder
 from offsets.manifest import MANIFEST_NAME, to_json
-from offsets.model import EPOCH, DataFile, Manifest, Verdict
+from offsets.model import DataFile, Manifest, Verdict, from_micros
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,28 +36,56 @@ def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp, *, amend
         DayTaken: the day has a folder already.
         StoreFailed: the store refused; unless the day's folder is there, nothing was committed.
     """
-    day = audited.plan.day.date
     folder = staged / "day"
     make_folder(folder)
     # 8.1 the files of successful attempts get their names
-    files = _place(folder, audited, stamp.run_id, amend=amend)
+    files = _place(folder, audited, audited.files, stamp.run_id, amend=amend)
     # 8.2 the manifest comes last
-    manifest = _manifest(audited, files, stamp)
+    manifest = _manifest(audited, files, stamp, revision=1)
     _write(folder / MANIFEST_NAME, to_json(manifest))
     # 8.3 all names below the day are made durable, from the bottom up
-    for inner in sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True):
-        sync_folder(inner)
-    sync_folder(folder)
+    _sync_all(folder)
     # 8.4 one rename, made durable by one sync of the lake's folder
-    lake.publish(folder, day)
+    lake.publish(folder, audited.plan.day.date)
     return manifest
 
 
-def _place(folder: Path, audited: Audited, run_id: str, *, amend: bool) -> tuple[DataFile, ...]:
+def recommit(
+    lake: Lake, staged: Path, audited: Audited, files: Sequence[WrittenFile], kept: Kept, stamp: RunStamp
+) -> Manifest:
+    """Put a day that was built again in the place of the old one, which goes into staging.
+
+    Raises:
+        StoreFailed: the store refused, or cannot exchange two names in one step; the old day stays.
+    """
+    day, folder = audited.plan.day.date, staged / "day"
+    make_folder(folder)
+    placed = _place(folder, audited, files, stamp.run_id, amend=False)
+    for amendment in kept.amendments:
+        link(amendment, folder / amendment.name)
+    manifest = _manifest(audited, (*placed, *kept.late), stamp, revision=kept.revision)
+    _write(folder / MANIFEST_NAME, to_json(manifest))
+    _sync_all(folder)
+    if lake.day_folder(day).exists():
+        lake.exchange(folder, day)
+    else:
+        lake.publish(folder, day)
+    return manifest
+
+
+def _sync_all(folder: Path) -> None:
+    for inner in sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True):
+        sync_folder(inner)
+    sync_folder(folder)
+
+
+def _place(
+    folder: Path, audited: Audited, files: Sequence[WrittenFile], run_id: str, *, amend: bool
+) -> tuple[DataFile, ...]:
     """Move files to their names below the day, in the order of verdict, day and first offset."""
     order = list(Verdict)
     files = sorted(
-        audited.files,
+        files,
         key=lambda file: (
             -order.index(file.verdict),
             str(file.day),
@@ -94,22 +123,18 @@ def _data_file(file: WrittenFile, name: str, target: str | None) -> DataFile:
         bytes=file.bytes,
         sha256=file.sha256,
         offsets=file.offsets,
-        event_time_min=_instant(file.event_time_min),
-        event_time_max=_instant(file.event_time_max),
+        event_time_min=from_micros(file.event_time_min),
+        event_time_max=from_micros(file.event_time_max),
         day=file.day,
         target=target,
     )
 
 
-def _instant(micros: int | None) -> datetime | None:
-    return None if micros is None else (EPOCH + timedelta(microseconds=micros)).astimezone(UTC)
-
-
-def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp) -> Manifest:
+def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, revision: int) -> Manifest:
     plan = audited.plan
     return Manifest(
         run_id=stamp.run_id,
-        revision=1,
+        revision=revision,
         day=plan.day,
         topic=plan.topic,
         contract=plan.contract,

@@ -13,6 +13,7 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -30,8 +31,9 @@ from offsets.model import IN_FILES, Manifest, Verdict
 if TYPE_CHECKING:
     from jobs.clean import Orphan
     from jobs.daily import Outcome
-    from jobs.inspect import Status, Verified
+    from jobs.inspect import Status
     from jobs.planning import Planned
+    from jobs.verify.figures import DayLedger, Verified
 
 WIDE = 180
 """How wide a table may be where no terminal says."""
@@ -120,7 +122,8 @@ def outcome(done: Outcome) -> None:
         _amended(done)
         return
     took = sum(done.seconds.values())
-    out.print(f"[bold green]committed[/] {manifest.day} by run {manifest.run_id} in {took:.1f} s")
+    again = f" again, as revision {manifest.revision}," if manifest.revision > 1 else ""
+    out.print(f"[bold green]committed[/] {manifest.day}{again} by run {manifest.run_id} in {took:.1f} s")
     table = _table(
         "partition", *[verdict.value.replace("_", " ") for verdict in Verdict], "gaps", "next offset"
     )
@@ -180,6 +183,7 @@ def outcome_document(done: Outcome) -> dict[str, object]:
     return {
         "day": manifest.day,
         "already": done.already,
+        "revision": manifest.revision,
         "amended": {str(day): rows for day, rows in done.amended.items()},
         "lossy": [str(lost) for lost in manifest.accepted.loss],
         "run_id": manifest.run_id,
@@ -194,14 +198,20 @@ def outcome_document(done: Outcome) -> dict[str, object]:
 
 def statuses(status: Status) -> None:
     """Show a lake at a glance."""
-    table = _table("day", "state", "rows", "files", "size", "late", "invalid", "pending", "gaps", "run")
+    table = _table(
+        "day", "state", "rows", "files", "size", "late", "invalid", "pending", "gaps", "run", "amended"
+    )
     for day in status.days:
         counts = [f"{count:,}" for count in (day.late, day.invalid, day.pending, day.gaps)]
-        table.add_row(
-            str(day.date), day.state, f"{day.rows:,}", str(day.files), size(day.bytes), *counts, day.run_id
-        )
+        figures = (day.state, f"{day.rows:,}", str(day.files), size(day.bytes))
+        brought = ", ".join(f"{each.rows:,} by {each.by}" for each in day.amended)
+        table.add_row(str(day.date), *figures, *counts, day.run_id, brought)
     out.print(f"lake {status.lake}", markup=False)
     out.print(table)
+    for day in status.days:
+        _lost(day.date, day.lost)
+    for target in status.open_moves:
+        out.print(f"open move: the next run brings late rows to {target}")
     when = "is due now" if status.due else f"is due at {_when(status.due_at)}"
     out.print(f"next day: {status.next_day} {when}")
     if status.holder:
@@ -216,13 +226,47 @@ def statuses(status: Status) -> None:
 
 
 def verified(found: Verified) -> None:
-    """Show what a verification looked at, and what it found wrong."""
-    looked = f"{found.days} day(s), {found.files} file(s), {found.rows:,} rows, {size(found.bytes)}"
-    for problem in found.problems:
-        out.print(f"[red]wrong[/] {problem}")
-    out.print(
-        f"{'[green]all as committed[/]' if not found.problems else '[red]not as committed[/]'}: {looked}"
+    """Show each day's ledger, and what was found wrong."""
+    deep, asked = found.level != "files", found.level == "kafka"
+    verdicts = [verdict.value.replace("_", " ") for verdict in Verdict] if deep else []
+    table = _table(
+        *("day", "state", "files", "rows", "size", "amended", "offsets", *verdicts),
+        *("gaps proved", "gaps sampled", "unexplained"),
+        *(("visible", "gone by retention", "compacted") if asked else ()),
     )
+    for day in found.ledger:
+        table.add_row(str(day.date), day.state, *_ledger_figures(day, deep=deep, asked=asked))
+    out.print(table)
+    for day in found.ledger:
+        _lost(day.date, day.lost)
+    for target in found.open_moves:
+        out.print(f"open move: the next run brings late rows to {target}")
+    for problem in found.problems:
+        out.print(f"[red]wrong[/] {escape(problem)}")
+    looked = f"{found.days} day(s), {found.files} file(s), {found.rows:,} rows, {size(found.bytes)}"
+    said = "[red]not as committed[/]" if found.problems else "[green]all as committed[/]"
+    out.print(f"{said} (level {found.level}): {looked}")
+
+
+def _ledger_figures(day: DayLedger, *, deep: bool, asked: bool) -> list[str]:
+    """Give a day's columns; of the gaps that were sampled, how many of their ranges were probed."""
+    counts = [day.amended, day.offsets, *(day.verdicts.values() if deep else ()), day.gaps_proved]
+    sampled = f"{day.gaps_sampled:,}"
+    if day.sampled_of:
+        sampled += f" ({day.sampled:,} of {day.sampled_of:,} ranges)"
+    against = day.kafka
+    seen = [against.visible, against.gone, against.compacted] if against else []
+    return [
+        *(f"{day.files:,}", f"{day.rows:,}", size(day.bytes)),
+        *(f"{count:,}" for count in counts),
+        *(sampled, f"{day.unexplained:,}"),
+        *([f"{count:,}" for count in seen] if seen else ["-"] * 3 * asked),
+    ]
+
+
+def _lost(day: date, lost: tuple[str, ...]) -> None:
+    for each in lost:
+        out.print(f"[yellow]lossy[/] {day}: Kafka lost offsets {each} before they were settled")
 
 
 def _table(*columns: str) -> Table:

@@ -243,7 +243,8 @@ class Lake:
         there, left = _inode(target), _inode(source)
         if left is None and there is not None:
             sync_folder(target.parent)
-            sync_folder(source.parent)
+            if source.parent.exists():  # a day that was built again has no such folder
+                sync_folder(source.parent)
             return False
         if left is None or there not in (None, left):
             raise LedgerBroken(
@@ -312,6 +313,12 @@ def move(source: Path, target: Path) -> None:
     """Rename within the store, in one atomic step."""
     with store_errors(f"rename {source} to {target}"):
         os.rename(source, target)
+
+
+def link(source: Path, target: Path) -> None:
+    """Give a file a second name within the store; a taken name is an error."""
+    with store_errors(f"link {source} to {target}"):
+        os.link(source, target)
 
 
 def _inode(path: Path) -> tuple[int, int] | None:

@@ -123,11 +123,16 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     """
     manifests = [each for day in reader.days() if (each := read_manifest(reader, day))]
     for before, after in pairwise(manifests):
-        _check_link(before, after)
+        check_link(before, after)
     return Ledger(tuple(manifests))
 
 
-def _check_link(before: Manifest, after: Manifest) -> None:
+def check_link(before: Manifest, after: Manifest) -> None:
+    """Check that a day goes on where the one before stopped.
+
+    Raises:
+        LedgerBroken: it does not.
+    """
     found = None
     if after.day.date != before.day.date + ONE_DAY:
         found = f"{before.day.date + ONE_DAY} is missing between {before.day.date} and {after.day.date}"

@@ -26,6 +26,11 @@ def micros(instant: datetime) -> int:
     return (instant - EPOCH) // MICROSECOND
 
 
+def from_micros(count: int | None) -> datetime | None:
+    """Give the instant so many microseconds after 1970-01-01T00:00Z."""
+    return None if count is None else EPOCH + timedelta(microseconds=count)
+
+
 def millis(instant: datetime) -> int:
     """Count the milliseconds from 1970-01-01T00:00Z to an aware instant, rounded up."""
     return -(-micros(instant) // 1000)
@@ -61,6 +66,7 @@ class EndFrom(StrEnum):
     STAMPED_PAST = "stamped_past"
     BISECTED = "bisected"
     IDLE = "idle"
+    RECORDED = "recorded"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

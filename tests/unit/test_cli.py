@@ -28,7 +28,7 @@ from offsets.errors import RunFailed
 from tests.local_engine import LocalEngine, desk
 from tests.memory_topic import MemoryTopic
 from tests.unit.test_day import FIRST, SECOND, a_lake, three_days
-from tests.unit.test_inspect import part
+from tests.unit.test_verify import part
 
 CONFIG = """\
 topic: orders
@@ -301,6 +301,12 @@ def test_a_loss_ends_with_20_and_goes_on_when_copied_from_the_message(
     assert invoke("run", "--config", config, "--date", SECOND, "--accept-loss", "0:9-9")[0] == 2
     code, told = document("run", "--config", config, "--date", SECOND, "--accept-loss", lost)
     assert (code, told["days"][0]["lossy"]) == (0, [lost])
+
+
+def test_a_committed_day_is_built_again_when_forced(config: Path, in_memory: LocalEngine, lake: Path) -> None:
+    assert invoke("run", "--config", config, "--force")[0] == 2
+    code, told = document("run", "--config", config, "--date", SECOND, "--force")
+    assert (code, told["days"][0]["revision"], in_memory.jobs) == (0, 2, 1)
 
 
 def test_orphans_are_listed_and_removed_when_told_to(config: Path, lake: Path) -> None:

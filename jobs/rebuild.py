@@ -1,0 +1,190 @@
+"""A committed day built again, beside the old one, and put in its place in one step.
+
+For a damaged day, and to decode it again under an accepted contract. It reads the recorded spans under the
+recorded bounds and moves nothing: each offset must meet the fate that it met before, as sets, or the old day
+stays. The amendments that the day has received are kept, by link.
+"""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from jobs.amend import finish_moves
+from jobs.daily import Outcome
+from jobs.kept import Kept, kept_of
+from jobs.planning import Desk, Planned
+from jobs.steps import Steps, audit_day, lock_holder, run_stamp, settle_plan, staging
+from jobs.storage import sync_folder
+from offsets.errors import AuditFailed, ContractChanged, OffsetsLost, TopicChanged
+from offsets.history import History, Recorded, read_history
+from offsets.model import Accepted, DayPlan, Gaps, Manifest, Tally, Verdict
+
+if TYPE_CHECKING:
+    from jobs.audit import Audited
+
+log = structlog.get_logger(__name__)
+TRADING = (Verdict.IN_DAY, Verdict.INVALID)
+"""Another contract may move records between these two; any other move would settle them twice or never."""
+
+
+def rebuild_day(desk: Desk, day: date) -> Outcome:
+    """Build a committed day again and exchange it for the old one: all of it, or nothing.
+
+    Raises:
+        DayStopped: one of its kinds, as `offsets.errors` lists them.
+    """
+    with desk.lake.lock(lock_holder(desk)):
+        sync_folder(desk.lake.root)
+        history = read_history(desk.lake, day)
+        if history.newest:
+            finish_moves(desk.lake, history.newest, rebuilt=day)
+        steps = Steps()
+        recorded = history.recorded()
+        plan = _plan(desk, history, recorded)
+        kept = kept_of(desk.lake, history)
+        steps.end("plan")
+        log.info("rebuilding", day=str(day), offsets=plan.offsets, revision=kept.revision)
+        with staging(desk, day) as staged:
+            started = desk.now()
+            reports = settle_plan(desk, Planned(plan=plan, row_bytes=_row_bytes(recorded)), staged, steps)
+            steps.end("read_settle_write")
+            audited = audit_day(desk, plan, reports, staged, few_invalid=bool(plan.accepted.contract))
+            hold_against(audited, recorded)
+            steps.end("audit")
+            manifest = _exchange(desk, staged, audited, kept, started)
+            steps.end("commit")
+            log.info("rebuilt", day=str(day), run=desk.run_id, revision=manifest.revision)
+        return Outcome(manifest=manifest, already=False, seconds=steps.seconds)
+
+
+def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
+    """Plan to read again what was read then."""
+    described = desk.broker().describe(desk.settings.topic)
+    topic = recorded.consumed.topic
+    if described.identity != topic:
+        raise TopicChanged(
+            expected=f"topic {topic.name} with id {topic.topic_id} in cluster {topic.cluster_id}",
+            found=f"id {described.identity.topic_id} in cluster {described.identity.cluster_id}",
+            do="The old day stays. What the old topic held cannot be read again: restore it from a backup.",
+        )
+    if recorded.manifest is None and described.compacted is not False:
+        raise OffsetsLost(
+            expected="a topic that is not compacted, to settle again a day whose manifest is gone",
+            found=f"cleanup.policy {described.cleanup_policy or 'that the broker does not show'}",
+            do="Nobody can say what compaction has taken since: restore the day's folder from a backup.",
+        )
+    _require_retained(desk, recorded)
+    earlier = tuple(manifest.day for manifest in history.before)
+    old = recorded.manifest.accepted if recorded.manifest else Accepted()
+    return DayPlan(
+        day=recorded.day,
+        topic=topic,
+        contract=desk.settings.rules.contract(desk.settings.zone, (earlier or (recorded.day,))[0].date),
+        accepted=Accepted(contract=_changes(desk, history, recorded), start=old.start, loss=old.loss),
+        consumed=recorded.consumed,
+        earlier=earlier,
+        spans=recorded.spans,
+        first_offsets=recorded.first_offsets,
+        cleanup_policy=described.cleanup_policy,
+        headroom_hours=None,
+        risks=(),
+    )
+
+
+def _changes(desk: Desk, history: History, recorded: Recorded) -> tuple[str, ...]:
+    first = (history.before or (recorded,))[0].day.date
+    now = desk.settings.rules.contract(desk.settings.zone, first)
+    changes = now.changes_from(recorded.contract)
+    if changes and not desk.accept.contract:
+        raise ContractChanged(
+            expected=f"the contract of {recorded.day.date}",
+            found="; ".join(changes),
+            do="Undo the change, or decode the day again under the new contract with --accept-contract.",
+            changes=list(changes),
+        )
+    return changes
+
+
+def _require_retained(desk: Desk, recorded: Recorded) -> None:
+    edges = desk.broker().watermarks(desk.settings.topic, [span.partition for span in recorded.spans])
+    for span in recorded.spans:
+        log_start = edges[span.partition].log_start
+        if span.reads.ranges and span.reads.ranges[0][0] < log_start:
+            raise OffsetsLost(
+                expected=f"partition {span.partition} from offset {span.reads.ranges[0][0]} on",
+                found=f"a log that starts at {log_start}",
+                do="The old day stays: retention took what it was made of. Restore the day from a backup.",
+                partition=span.partition,
+                offset=span.from_offset,
+                log_start=log_start,
+            )
+
+
+def hold_against(audited: Audited, recorded: Recorded) -> None:
+    """Hold what became of each offset now against what became of it then.
+
+    Raises:
+        OffsetsLost: compaction has taken records since.
+        AuditFailed: an offset met another fate.
+    """
+    for part, then in zip(audited.next.partitions, recorded.next.partitions, strict=True):
+        if (part.seen_until, part.pending) != (then.seen_until, then.pending):
+            raise _failed(f"partition {part.partition} to leave pending {then.pending}", f"{part.pending}")
+    if recorded.manifest is None:
+        return
+    for gap, before in zip(audited.gaps, recorded.manifest.gaps, strict=True):
+        _hold_gaps(gap, before, compacted=audited.plan.compacted is not False)
+    fates, before_fates = _fates(audited.tally), _fates(recorded.manifest.tally)
+    for partition, verdict in sorted(fates.keys() | before_fates.keys()):
+        if verdict in TRADING and audited.plan.accepted.contract:
+            continue
+        now, old = fates.get((partition, verdict)), before_fates.get((partition, verdict))
+        if now != old:
+            raise _failed(
+                f"the same records of partition {partition} to be {verdict}: {old[0] if old else 0:,}",
+                f"{now[0] if now else 0:,}, or other ones",
+            )
+
+
+def _hold_gaps(now: Gaps, before: Gaps, *, compacted: bool) -> None:
+    grown, shrunk = now.offsets - before.offsets, before.offsets - now.offsets
+    if len(grown):
+        if not compacted:
+            raise _failed(f"partition {now.partition} to deliver {grown} again", "nothing there")
+        raise OffsetsLost(
+            expected=f"partition {now.partition} to hold all that the day was made of",
+            found=f"{len(grown)} records fewer, which compaction took",
+            do="The old day stays: what it was made of is gone. Restore the day from a backup.",
+        )
+    if len(shrunk):
+        raise _failed(f"nothing at {shrunk} of partition {now.partition}, as then", "records")
+
+
+def _fates(tally: tuple[Tally, ...]) -> dict[tuple[int, Verdict], tuple[int, str]]:
+    return {(each.partition, each.verdict): (each.rows, each.digest) for each in tally}
+
+
+def _exchange(desk: Desk, staged: Path, audited: Audited, kept: Kept, started: datetime) -> Manifest:
+    from jobs.commit import recommit
+    from jobs.steps import file_options
+
+    files = kept.to_place(audited.files, staged / "kept", file_options(desk, audited.plan))
+    return recommit(desk.lake, staged, audited, files, kept, run_stamp(desk, started))
+
+
+def _row_bytes(recorded: Recorded) -> float:
+    from jobs.sizing import bytes_per_row
+
+    return bytes_per_row(recorded.manifest, None)
+
+
+def _failed(expected: str, found: str) -> AuditFailed:
+    return AuditFailed(
+        expected=expected,
+        found=found,
+        do="The old day stays; staging is kept as evidence. A rebuild may move no record to another fate.",
+    )

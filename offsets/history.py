@@ -1,0 +1,176 @@
+"""What the lake records of one day that is to be built again: by its own manifest, else by its neighbours'.
+
+Reads through the ledger's reader; never asks Kafka. A day whose folder or manifest is gone left its start in
+the day before and its end in the day after, since each of them says where it goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date
+from itertools import pairwise
+
+from offsets.errors import ConfigWrong, DayTaken, LedgerBroken
+from offsets.ledger import ONE_DAY, LedgerReader, check_link, read_manifest
+from offsets.model import (
+    Checkpoint,
+    Contract,
+    Day,
+    EndFrom,
+    Evidence,
+    Manifest,
+    PartitionCheckpoint,
+    PartitionStart,
+    Span,
+    StartFrom,
+)
+from offsets.plan import reads_of
+from offsets.ranges import Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recorded:
+    """All that is known of a committed day; `manifest` is None where it is its neighbours that say so."""
+
+    day: Day
+    contract: Contract
+    consumed: Checkpoint
+    spans: tuple[Span, ...]
+    next: Checkpoint
+    first_offsets: tuple[PartitionStart, ...]
+    manifest: Manifest | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """The committed days before and after one day, and its own manifest where it can be read."""
+
+    date: date
+    before: tuple[Manifest, ...]
+    own: Manifest | None
+    after: tuple[Manifest, ...]
+
+    @property
+    def newest(self) -> Manifest | None:
+        """The lake's newest day that can be read."""
+        return next(iter([*self.after[-1:], *([self.own] if self.own else []), *self.before[-1:]]), None)
+
+    def recorded(self) -> Recorded:
+        """Give what is recorded of the day.
+
+        Raises:
+            ConfigWrong: it was never committed.
+            LedgerBroken: its own manifest is gone, and no later day tells of it.
+        """
+        if self.own:
+            own = self.own
+            return Recorded(
+                day=own.day,
+                contract=own.contract,
+                consumed=own.consumed,
+                spans=own.spans,
+                next=own.next,
+                first_offsets=own.first_offsets,
+                manifest=own,
+            )
+        return self._by_neighbours()
+
+    def _by_neighbours(self) -> Recorded:
+        if not self.before or not self.after:
+            raise LedgerBroken(
+                expected=f"the days before and after {self.date} to tell what it held",
+                found=f"none {'after' if self.before else 'before'} it",
+                do="Restore the day's folder from a backup.",
+            )
+        before, after = self.before[-1], self.after[0]
+        if after.lossy:
+            raise LedgerBroken(
+                expected=f"{after.day.date} to tell where {self.date} ended",
+                found="it accepted a loss, and so tells where it went on instead",
+                do="Restore the day's folder from a backup.",
+            )
+        begins = {each.partition: each.offset for each in after.first_offsets}
+        consumed = tuple(
+            before.next.of(part.partition) or _begun(part.partition, begins)
+            for part in after.consumed.partitions
+        )
+        return Recorded(
+            day=Day(date=self.date, zone=after.day.zone, start=before.day.end, end=after.day.start),
+            contract=after.contract,
+            consumed=Checkpoint(topic=after.consumed.topic, partitions=consumed),
+            spans=tuple(
+                _span(old, new) for old, new in zip(consumed, after.consumed.partitions, strict=True)
+            ),
+            next=after.consumed,
+            first_offsets=after.first_offsets,
+            manifest=None,
+        )
+
+
+def read_history(reader: LedgerReader, day: date) -> History:
+    """Read all days around one; only that one's own manifest may be damaged or gone.
+
+    Raises:
+        ConfigWrong: the day was never committed.
+        LedgerBroken: another day cannot be read, or the chain is broken elsewhere.
+    """
+    days = reader.days()
+    if not days or not days[0] <= day <= days[-1]:
+        raise ConfigWrong(
+            expected="--force with a day that was committed",
+            found=f"{day}, and {f'days from {days[0]} to {days[-1]}' if days else 'an empty lake'}",
+            do="Run the day without --force.",
+        )
+    own = _own(reader, day)
+    before = _chained(reader, [each for each in days if each < day])
+    after = _chained(reader, [each for each in days if each > day])
+    _check_near(day, before, after)
+    for one, other in pairwise([each for each in (*before[-1:], own, *after[:1]) if each]):
+        if own:
+            check_link(one, other)
+    return History(date=day, before=before, own=own, after=after)
+
+
+def _own(reader: LedgerReader, day: date) -> Manifest | None:
+    """Read the day's own manifest; None where it is damaged or gone: then its neighbours tell."""
+    try:
+        return read_manifest(reader, day)
+    except (LedgerBroken, DayTaken):
+        return None
+
+
+def _chained(reader: LedgerReader, days: list[date]) -> tuple[Manifest, ...]:
+    manifests = [each for day in days if (each := read_manifest(reader, day))]
+    for before, after in pairwise(manifests):
+        check_link(before, after)
+    return tuple(manifests)
+
+
+def _check_near(day: date, before: tuple[Manifest, ...], after: tuple[Manifest, ...]) -> None:
+    """Check that no other day is missing beside the one that is built again."""
+    for neighbour, wanted in ((before[-1:], day - ONE_DAY), (after[:1], day + ONE_DAY)):
+        if neighbour and neighbour[0].day.date != wanted:
+            raise LedgerBroken(
+                expected=f"{wanted} to be committed beside {day}",
+                found=f"{neighbour[0].day.date} is the nearest",
+                do="Two days in a row are missing: restore one of them from a backup.",
+            )
+
+
+def _begun(partition: int, begins: dict[int, int]) -> PartitionCheckpoint:
+    offset = begins[partition]
+    return PartitionCheckpoint(partition=partition, seen_until=offset, pending=Offsets(), anchor=None)
+
+
+def _span(old: PartitionCheckpoint, new: PartitionCheckpoint) -> Span:
+    detail = "as the neighbouring days record it"
+    return Span(
+        partition=old.partition,
+        from_offset=old.next_from_offset,
+        seen_until=old.seen_until,
+        until_offset=new.seen_until,
+        reads=reads_of(old.pending, old.seen_until, new.seen_until),
+        evidence=Evidence(
+            start=StartFrom.CHECKPOINT, start_detail=detail, end=EndFrom.RECORDED, end_detail=detail
+        ),
+    )

@@ -1,0 +1,268 @@
+"""A committed day built again: the same fates for the same records, or the old day stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs import storage
+from jobs.config import Late
+from jobs.daily import Outcome, run_day
+from jobs.planning import Accept
+from jobs.rebuild import rebuild_day
+from jobs.record.columns import Column, Kind, Scalar
+from jobs.storage import Lake
+from offsets.errors import (
+    AuditFailed,
+    ConfigWrong,
+    ContractChanged,
+    LedgerBroken,
+    OffsetsLost,
+    StoreFailed,
+    TopicChanged,
+)
+from offsets.ledger import read_ledger
+from offsets.manifest import MANIFEST_NAME
+from offsets.model import Verdict, midnight
+from tests.lake_rows import files, places
+from tests.local_engine import RULES, ZONE, LocalEngine, desk, order
+from tests.memory_topic import MemoryTopic
+
+FIRST, SECOND, THIRD, FOURTH = DAYS = [date(2026, 3, day) for day in (28, 29, 30, 31)]
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    """Four days with their orders, and each with one invalid, one of the next day, late ones, one too old."""
+    topic = MemoryTopic(2)
+    for day in DAYS:
+        start = midnight(day, ZONE)
+        for number in range(8):
+            when = start + timedelta(hours=1 + 2 * number)
+            topic.produce(number % 2, order(when, n=number), when)
+        evening = start + timedelta(hours=20)
+        topic.produce(0, b"not json", evening)
+        topic.produce(0, order(evening).replace(b'"n":0', b'"n":"?"'), evening)
+        topic.produce(1, order(evening + timedelta(hours=8)), evening)
+        topic.produce(0, order(midnight(FIRST, ZONE) - timedelta(hours=1)), evening)
+        topic.marker(1, evening)
+        if day > FIRST:
+            topic.produce(0, order(start - timedelta(hours=3)), evening)
+        if day > SECOND:
+            topic.produce(1, order(start - timedelta(hours=30)), evening)
+    return topic
+
+
+@pytest.fixture
+def lake(tmp_path: Path, topic: MemoryTopic) -> Path:
+    for day in DAYS:
+        run_day(desk(tmp_path / "lake", topic, late=Late.AMEND), day)
+    return tmp_path / "lake"
+
+
+def rebuild(lake: Path, topic: MemoryTopic, day: date, **changed: Any) -> Outcome:
+    return rebuild_day(desk(lake, topic, late=Late.AMEND, **changed), day)
+
+
+def state(lake: Path) -> tuple[object, ...]:
+    ledger = read_ledger(Lake(lake))
+    return places(lake), [manifest.next for manifest in ledger.manifests]
+
+
+@pytest.mark.parametrize("day", DAYS)
+def test_a_rebuilt_day_holds_what_it_held(lake: Path, topic: MemoryTopic, day: date) -> None:
+    before, names = state(lake), files(lake)
+    manifest = rebuild(lake, topic, day).manifest
+    assert state(lake) == before
+    assert manifest.revision == 2
+    assert read_ledger(Lake(lake)).of(day) == manifest
+    own = {name for name in names if f"date={day}/" in name}
+    assert files(lake) - own >= names - own
+    assert not (lake / "_staging").exists()
+    for file in manifest.files:
+        path = lake / (file.target or f"date={day}/{file.path}")
+        assert path.stat().st_size == file.bytes
+    assert rebuild(lake, topic, day).manifest.revision == 3
+    assert state(lake) == before
+
+
+@pytest.mark.parametrize("pattern", ["part-*", "_invalid/*"])
+@pytest.mark.parametrize("harm", [os.unlink, lambda path: path.write_bytes(b"PAR1")], ids=["gone", "broken"])
+def test_a_damaged_day_is_mended(
+    lake: Path, topic: MemoryTopic, pattern: str, harm: Callable[[Path], None]
+) -> None:
+    before = state(lake)
+    harm(next((lake / f"date={SECOND}").glob(f"{pattern}.parquet")))
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+
+
+@pytest.mark.parametrize("lost", ["folder", "manifest", "half a manifest"])
+def test_a_day_whose_manifest_is_gone_is_built_from_what_its_neighbours_record(
+    tmp_path: Path, topic: MemoryTopic, lost: str
+) -> None:
+    """Of the third day, which nothing amended yet, two rows lie late in earlier days: these stay there."""
+    lake = tmp_path / "lake"
+    engine = LocalEngine(topic)
+    for day in (FIRST, SECOND, THIRD):
+        run_day(desk(lake, topic, late=Late.AMEND, engine=engine), day)
+    run_day(desk(lake, topic, late=Late.SET_ASIDE), FOURTH)
+    before = state(lake)
+    folder = lake / f"date={THIRD}"
+    if lost == "folder":
+        shutil.rmtree(folder)
+    elif lost == "manifest":
+        (folder / MANIFEST_NAME).unlink()
+    else:
+        (folder / MANIFEST_NAME).write_bytes((folder / MANIFEST_NAME).read_bytes()[:100])
+    manifest = rebuild(lake, topic, THIRD).manifest
+    assert state(lake) == before
+    assert {file.target is None for file in manifest.files_of(Verdict.LATE)} == {False}
+    assert manifest.rows(Verdict.LATE) == 2
+
+
+def test_late_rows_of_a_day_that_is_gone_which_lie_nowhere_yet_are_set_aside(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    lake = tmp_path / "lake"
+    for day in DAYS:
+        run_day(desk(lake, topic, late=Late.AMEND if day < FOURTH else Late.SET_ASIDE), day)
+    gone = next(lake.glob(f"date={FIRST}/late-{THIRD}-*"))
+    gone.unlink()
+    shutil.rmtree(lake / f"date={THIRD}")
+    manifest = rebuild(lake, topic, THIRD).manifest
+    late = {file.day: file.target for file in manifest.files_of(Verdict.LATE)}
+    assert late[FIRST] is None
+    assert late[SECOND] is not None
+    assert (
+        len(places(lake))
+        == len([1 for log in topic.logs.values() for each in log.records if not each.marker]) - 5
+    )
+
+
+def test_a_day_that_lost_an_amendment_says_so_and_stays(lake: Path, topic: MemoryTopic) -> None:
+    next(lake.glob(f"date={SECOND}/late-*")).unlink()
+    with pytest.raises(OffsetsLost, match="it is gone"):
+        rebuild(lake, topic, SECOND)
+    rebuild(lake, topic, THIRD)
+
+
+def test_an_amendment_that_still_lies_where_it_came_from_is_taken_from_there(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    before = state(lake)
+    newest = read_ledger(Lake(lake)).newest
+    assert newest is not None
+    file = next(file for file in newest.files if file.day == SECOND and file.target)
+    source, target = lake / f"date={FOURTH}" / file.path, lake / str(file.target)
+    source.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(target, source)
+    target.unlink()
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+
+
+# -- what is refused; the old day stays
+
+
+def refused(lake: Path, topic: MemoryTopic, error: type[Exception], words: str, **changed: Any) -> None:
+    before = files(lake)
+    with pytest.raises(error, match=words):
+        rebuild(lake, topic, SECOND, **changed)
+    assert {name for name in files(lake) if not name.startswith("_staging")} == before
+
+
+def test_what_retention_took_cannot_be_built_again(lake: Path, topic: MemoryTopic) -> None:
+    topic.retain_from(0, 8)
+    refused(lake, topic, OffsetsLost, "The old day stays")
+
+
+def test_what_compaction_took_since_cannot_be_built_again(lake: Path, topic: MemoryTopic) -> None:
+    topic.cleanup_policy = "compact"
+    span = read_ledger(Lake(lake)).manifests[1].spans[0]
+    topic.compact(0, [span.seen_until])
+    refused(lake, topic, OffsetsLost, "compaction took")
+
+
+def test_a_record_that_is_missing_on_a_topic_that_is_not_compacted_is_never_lawful(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    span = read_ledger(Lake(lake)).manifests[1].spans[0]
+    topic.compact(0, [span.seen_until])
+    refused(lake, topic, AuditFailed, "again")
+
+
+def test_a_recreated_topic_is_refused(lake: Path, topic: MemoryTopic) -> None:
+    topic.recreate(2)
+    refused(lake, topic, TopicChanged, "The old day stays")
+
+
+def test_a_changed_contract_is_refused_until_it_is_accepted(lake: Path, topic: MemoryTopic) -> None:
+    narrow = replace(RULES, columns=RULES.columns[:1])
+    refused(lake, topic, ContractChanged, "columns", rules=narrow)
+    before = places(lake)
+    manifest = rebuild(lake, topic, SECOND, rules=narrow, accept=Accept(contract=True)).manifest
+    assert manifest.accepted.contract
+    after = places(lake)
+    (moved,) = [each for each in before if before[each] != after[each]]
+    assert (before[moved].kind, after[moved].kind, before[moved].day) == ("invalid", "in_day", SECOND)
+    assert after.keys() == before.keys()
+
+
+def test_under_an_accepted_contract_what_is_late_or_pending_stays_so(lake: Path, topic: MemoryTopic) -> None:
+    """`id` as a number: every order is invalid now, late and pending ones too, which may not be."""
+    numbers = replace(RULES, columns=(Column("id", Scalar(Kind.BIGINT)), RULES.columns[1]))
+    refused(
+        lake,
+        topic,
+        AuditFailed,
+        "to leave pending",
+        rules=numbers,
+        accept=Accept(contract=True),
+        invalid_limit=1.0,
+    )
+
+
+def test_a_record_with_another_verdict_stays_where_it_is(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two records of the log trade places: all counts are equal, and the sets are not."""
+    log = topic.logs[0]
+    span = read_ledger(Lake(lake)).manifests[1].spans[0]
+    inside = [n for n, each in enumerate(log.records) if span.seen_until <= each.offset < span.until_offset]
+    bad = next(n for n in inside if log.records[n].value == b"not json")
+    good = inside[0]
+    one, other = log.records[good], log.records[bad]
+    log.records[good] = replace(one, value=other.value)
+    log.records[bad] = replace(other, value=order(midnight(SECOND, ZONE) + timedelta(hours=9)))
+    refused(lake, topic, AuditFailed, "or other ones")
+
+
+def test_a_store_that_cannot_exchange_keeps_the_old_day(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(22, "Invalid argument")
+
+    monkeypatch.setattr(storage, "_exchange", refuse)
+    refused(lake, topic, StoreFailed, "in one step")
+
+
+def test_only_a_committed_day_is_built_again(lake: Path, topic: MemoryTopic) -> None:
+    for day in (FIRST - timedelta(days=1), FOURTH + timedelta(days=1)):
+        with pytest.raises(ConfigWrong, match="--force"):
+            rebuild(lake, topic, day)
+
+
+def test_the_newest_day_cannot_be_built_without_its_manifest(lake: Path, topic: MemoryTopic) -> None:
+    (lake / f"date={FOURTH}" / MANIFEST_NAME).write_text(json.dumps({}))
+    with pytest.raises(LedgerBroken, match="none after"):
+        rebuild(lake, topic, FOURTH)
