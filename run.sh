@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The one entrance: ./run.sh plan | run | status | verify | demo | test | setup ...
+# The one entrance: ./run.sh plan | run | status | verify | demo | soak | test | setup ...
 # Sets up what is missing (Java, an environment, jars), once, then hands over to kafka-daily.
 # Touches nothing but KAFKA_DAILY_HOME (default: .kafka-daily beside this file), and downloads nothing once set up.
 set -euo pipefail
@@ -11,7 +11,7 @@ log=$home/setup.log
 needs=(env spark)
 case ${1-} in
   test) needs+=(tools broker) ;;
-  *) case " $* " in *" demo "*) needs+=(broker) ;; esac ;;
+  *) case " $* " in *" demo "* | *" soak "*) needs+=(broker) ;; esac ;;
 esac
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
