@@ -227,16 +227,18 @@ def statuses(status: Status) -> None:
 
 def verified(found: Verified) -> None:
     """Show each day's ledger, and what was found wrong."""
-    deep, asked = found.level != "files", found.level == "kafka"
-    verdicts = [verdict.value.replace("_", " ") for verdict in Verdict] if deep else []
+    asked = ("visible", "gone by retention", "compacted") if found.level == "kafka" else ()
     table = _table(
-        *("day", "state", "files", "rows", "size", "amended", "offsets", *verdicts),
-        *("gaps proved", "gaps sampled", "unexplained"),
-        *(("visible", "gone by retention", "compacted") if asked else ()),
+        *("day", "state", "files", "rows", "size", "amended", "offsets"),
+        *("gaps proved", "gaps sampled", "unexplained", *asked),
     )
+    fates = _table("day", *[verdict.value.replace("_", " ") for verdict in Verdict])
     for day in found.ledger:
-        table.add_row(str(day.date), day.state, *_ledger_figures(day, deep=deep, asked=asked))
+        table.add_row(str(day.date), day.state, *_ledger_figures(day))
+        fates.add_row(str(day.date), *[f"{count:,}" for count in day.verdicts.values()])
     out.print(table)
+    if found.level != "files":
+        out.print(fates)
     for day in found.ledger:
         _lost(day.date, day.lost)
     for target in found.open_moves:
@@ -248,19 +250,17 @@ def verified(found: Verified) -> None:
     out.print(f"{said} (level {found.level}): {looked}")
 
 
-def _ledger_figures(day: DayLedger, *, deep: bool, asked: bool) -> list[str]:
+def _ledger_figures(day: DayLedger) -> list[str]:
     """Give a day's columns; of the gaps that were sampled, how many of their ranges were probed."""
-    counts = [day.amended, day.offsets, *(day.verdicts.values() if deep else ()), day.gaps_proved]
     sampled = f"{day.gaps_sampled:,}"
     if day.sampled_of:
         sampled += f" ({day.sampled:,} of {day.sampled_of:,} ranges)"
     against = day.kafka
-    seen = [against.visible, against.gone, against.compacted] if against else []
     return [
         *(f"{day.files:,}", f"{day.rows:,}", size(day.bytes)),
-        *(f"{count:,}" for count in counts),
+        *(f"{count:,}" for count in (day.amended, day.offsets, day.gaps_proved)),
         *(sampled, f"{day.unexplained:,}"),
-        *([f"{count:,}" for count in seen] if seen else ["-"] * 3 * asked),
+        *(f"{count:,}" for count in ((against.visible, against.gone, against.compacted) if against else ())),
     ]
 
 

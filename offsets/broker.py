@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
 import tenacity
@@ -33,8 +33,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from offsets.errors import BrokerUnavailable, ConfigWrong
+from offsets.errors import BrokerUnavailable, ConfigWrong, OffsetsLost
 from offsets.model import TopicIdentity, Watermarks
+from offsets.ranges import Offsets, Range
 from offsets.topic import SeenRecord, TopicDescription, digest_of
 
 log = structlog.get_logger(__name__)
@@ -52,6 +53,9 @@ REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
 }
+BEYOND = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+MANY: Final = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 64 << 10}
+"""What a client needs that reads all there is, not a few records here and there."""
 UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
 
@@ -84,11 +88,13 @@ class Broker:
             "allow.auto.create.topics": False,
         }
         self._consumer: Consumer | None = None
+        self._reader: Consumer | None = None
 
     def close(self) -> None:
         """Leave the broker."""
-        if self._consumer is not None:
-            self._consumer.close()
+        for client in (self._consumer, self._reader):
+            if client is not None:
+                client.close()
 
     def describe(self, topic: str) -> TopicDescription:
         """Describe a topic.
@@ -165,6 +171,43 @@ class Broker:
                 break
         self._consumer.unassign()
         return seen
+
+    def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
+        """Give the offsets of all visible records of `[from_, until)`.
+
+        Raises:
+            OffsetsLost: the log starts above `from_` by now.
+        """
+        if from_ >= until:
+            return Offsets()
+        try:
+            return self._patiently(
+                f"records of {topic}-{partition}", lambda: self._all_of(topic, partition, from_, until)
+            )
+        except KafkaException as error:
+            if error.args[0].code() not in BEYOND:
+                raise
+            raise OffsetsLost(
+                expected=f"partition {partition} of {topic} to begin at or below offset {from_}",
+                found=error.args[0].str(),
+                do="Ask for the log start again.",
+            ) from None
+
+    def _all_of(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
+        if self._reader is None:
+            self._reader = Consumer({**self._consumer_settings, **MANY})
+        self._reader.assign([TopicPartition(topic, partition, from_)])
+        ranges: list[Range] = []
+        for message in _messages(self._reader, self._request):
+            offset = message.offset()
+            if offset is None or offset >= until:
+                break
+            if ranges and ranges[-1][1] == offset:
+                ranges[-1] = (ranges[-1][0], offset + 1)
+            else:
+                ranges.append((offset, offset + 1))
+        self._reader.unassign()
+        return Offsets(ranges)
 
     def _list_offsets(
         self, topic: str, specs: Mapping[int, OffsetSpec], isolation: IsolationLevel

@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from offsets.model import Anchor, TopicIdentity, Watermarks, is_compacted
+from offsets.ranges import Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,4 +81,12 @@ class TopicReader(Protocol):
 
     def records(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SeenRecord]:
         """Read up to `limit` visible records of `[from_, until)`; fewer mean that there are no more."""
+        ...
+
+    def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
+        """Give the offsets of all visible records of `[from_, until)`.
+
+        Raises:
+            OffsetsLost: the log starts above `from_` by now.
+        """
         ...

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from offsets.errors import ConfigWrong
+from offsets.errors import ConfigWrong, OffsetsLost
 from offsets.model import TopicIdentity, Watermarks, millis
+from offsets.ranges import Offsets
 from offsets.topic import SeenRecord, TopicDescription, digest_of
 
 NO_TIMESTAMP = -1
@@ -245,6 +246,14 @@ class MemoryTopic:
             )
             for each in log.visible(from_, until)[:limit]
         ]
+
+    def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
+        """Give the offsets of visible records."""
+        self._asked("present", topic)
+        log = self.logs[partition]
+        if from_ < log.log_start:
+            raise OffsetsLost(expected=f"offset {from_}", found=f"{log.log_start} first", do="Look.")
+        return Offsets.of((each.offset, each.offset + 1) for each in log.visible(from_, until))
 
     def _asked(self, question: str, topic: str) -> None:
         if topic != self.name:

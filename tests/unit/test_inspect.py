@@ -1,27 +1,26 @@
-"""`status` and `verify` see a lake as it is: whole, spoiled, held, or left behind."""
+"""`status` sees a lake as it is: whole, held, left behind, amended, lossy."""
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
+from jobs.config import Late
 from jobs.daily import run_day
-from jobs.inspect import status, verify
+from jobs.inspect import Amended, status, whereabouts
 from jobs.storage import Lake, LockHolder
 from offsets.errors import LedgerBroken
 from offsets.ledger import Ledger
-from offsets.manifest import from_json, to_json
-from offsets.ranges import Offsets
-from tests.local_engine import desk, order
+from tests.local_engine import desk
 from tests.memory_topic import MemoryTopic
-from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, at
+from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, three_days
+from tests.unit.test_verify import a_lossy_lake, manifest_of
 
 NOW = datetime(2026, 4, 1, 12, tzinfo=UTC)
 DAYS = (FIRST, SECOND, THIRD)
@@ -32,12 +31,18 @@ def lake(tmp_path: Path) -> Path:
     return Path(shutil.copytree(a_lake(3), tmp_path / "lake"))
 
 
+@pytest.fixture
+def amended(tmp_path: Path) -> Path:
+    """Give a lake whose late rows were brought to their days."""
+    topic = MemoryTopic(2)
+    three_days(topic)
+    for day in DAYS:
+        run_day(desk(tmp_path / "amended", topic, late=Late.AMEND), day)
+    return tmp_path / "amended"
+
+
 def due_at(ledger: Ledger, day: date) -> datetime:
     return NOW + timedelta(hours=1)
-
-
-def problems(lake: Path, only: date | None = None) -> list[str]:
-    return list(verify(Lake(lake), only, lambda done, total: None).problems)
 
 
 def test_a_lake_at_a_glance(lake: Path) -> None:
@@ -56,7 +61,7 @@ def test_a_lake_at_a_glance(lake: Path) -> None:
 
 def test_an_absent_lake_and_an_empty_day_are_told_as_they_are(tmp_path: Path) -> None:
     found = status(Lake(tmp_path / "none"), FIRST, due_at, NOW)
-    assert (found.days, found.next_day) == ((), FIRST)
+    assert (found.days, found.next_day, found.open_moves) == ((), FIRST, ())
     assert not (tmp_path / "none").exists()
     run_day(desk(tmp_path / "lake", MemoryTopic()), FIRST)
     (day,) = status(Lake(tmp_path / "lake"), FIRST, due_at, NOW).days
@@ -79,115 +84,41 @@ def test_an_orphan_in_staging_is_told(lake: Path) -> None:
     assert status(Lake(lake), FIRST, due_at, NOW).staged == ("2026-03-30.dead",)
 
 
-def test_a_whole_lake_is_verified(lake: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    found = verify(Lake(lake), None, lambda done, total: seen.append((done, total)))
-    assert found.problems == ()
-    assert (found.days, found.rows) == (3, 25)
-    assert len(seen) == found.files
-    assert found.bytes == sum(path.stat().st_size for path in lake.rglob("*.parquet"))
-
-
-def test_a_day_that_is_not_committed_is_a_problem(lake: Path) -> None:
-    assert problems(lake, date(2026, 3, 31)) == ["2026-03-31 is not committed"]
-    assert problems(lake, SECOND) == []
-
-
-def part(lake: Path, day: date = SECOND) -> Path:
-    return min((lake / f"date={day}").glob("part-*.parquet"))
-
-
-def edit(path: Path) -> None:
-    text = bytearray(path.read_bytes())
-    at = text.rindex(b"orders")
-    text[at : at + 6] = b"ordres"
-    path.write_bytes(text)
-
-
-def corrupt(path: Path) -> None:
-    text = bytearray(path.read_bytes())
-    text[8:60] = bytes(52)
-    path.write_bytes(text)
-
-
-def shorten(path: Path) -> None:
-    path.write_bytes(path.read_bytes()[:-30])
-
-
-def swap(path: Path) -> None:
-    shutil.copy(part(path.parents[1], THIRD), path)
-
-
-SPOILED: list[tuple[Callable[[Path], object], str]] = [
-    (edit, "sha256 should be"),
-    (corrupt, "sha256|cannot be read"),
-    (shorten, "cannot be read"),
-    (Path.unlink, "cannot be read"),
-    (swap, "rows should be|holds other offsets"),
-    (lambda path: path.write_bytes(b""), "cannot be read"),
-    (lambda path: path.write_bytes(b"PAR1" + bytes(50) + b"PAR1"), "cannot be read"),
-]
-
-
-@pytest.mark.parametrize("spoil, said", SPOILED)
-def test_a_spoiled_file_is_found(lake: Path, spoil: Callable[[Path], object], said: str) -> None:
-    import re
-
-    path = part(lake)
-    spoil(path)
-    for found in (problems(lake), problems(lake, SECOND)):
-        assert found
-        assert all(str(path) in each for each in found)
-        assert re.search(said, " ".join(found))
-    assert problems(lake, FIRST) == []
-
-
-@pytest.mark.parametrize("name", ["part-x.parquet", "extra.txt", "_late/date=2026-03-28/x.parquet", "_x"])
-def test_a_file_that_no_manifest_names_is_found(lake: Path, name: str) -> None:
-    path = lake / f"date={SECOND}" / name
-    path.write_bytes(b"")
-    assert problems(lake) == [f"{path}: no manifest names this file"]
-
-
-def test_an_edited_manifest_is_found_and_the_other_days_are_still_checked(lake: Path) -> None:
+def test_status_stops_at_an_edited_manifest(lake: Path) -> None:
     path = lake / f"date={SECOND}" / "_manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"revision": 1', b'"revision": 2'))
-    part(lake, THIRD).unlink()
-    found = problems(lake)
-    assert len(found) == 2
-    assert "checksum" in found[0]
-    assert "cannot be read" in found[1]
     with pytest.raises(LedgerBroken):
         status(Lake(lake), FIRST, due_at, NOW)
 
 
-def test_a_file_that_holds_more_than_its_day_read_is_found(lake: Path) -> None:
-    text = Lake(lake).manifest_text(FIRST)
-    assert text is not None
-    manifest = from_json(text, "here")
-    (first, *others) = manifest.spans
-    read = replace(first, from_offset=1, seen_until=1, reads=first.reads - Offsets([(0, 1)]))
-    place = Path(Lake(lake).manifest_place(FIRST))
-    place.write_bytes(to_json(replace(manifest, spans=(read, *others))))
-    found = problems(lake, FIRST)
-    assert any("offsets outside the day's span" in each for each in found)
-    assert any("have no fate" in each for each in found)
+def test_amended_rows_are_told_with_the_day_whose_run_brought_them(amended: Path) -> None:
+    found = status(Lake(amended), FIRST, due_at, NOW)
+    assert [day.amended for day in found.days] == [
+        (Amended(by=SECOND, rows=1),),
+        (Amended(by=THIRD, rows=1),),
+        (),
+    ]
+    assert [day.rows for day in found.days] == [6, 7, 7]
+    assert found.open_moves == ()
 
 
-def test_a_removed_day_and_a_strange_folder_are_found(lake: Path) -> None:
-    shutil.rmtree(lake / f"date={SECOND}")
-    (found,) = problems(lake)
-    assert "2026-03-29 is missing" in found
-    (lake / "date=2026-05-01").mkdir()
-    assert any("2026-05-01" in each for each in problems(lake))
+@pytest.mark.parametrize("linked", [False, True], ids=["before the link", "before the unlink"])
+def test_an_open_move_of_the_newest_day_is_told(amended: Path, linked: bool) -> None:
+    (late,) = (file for file in manifest_of(amended, THIRD).files if file.target)
+    target, source = amended / str(late.target), amended / f"date={THIRD}" / late.path
+    source.parent.mkdir(parents=True, exist_ok=True)
+    os.link(target, source)
+    if not linked:
+        target.unlink()
+    found = status(Lake(amended), FIRST, due_at, NOW)
+    assert found.open_moves == (late.target,)
+    assert found.days[1].amended == ((Amended(by=THIRD, rows=1),) if linked else ())
+    where = whereabouts(Lake(amended), manifest_of(amended, THIRD), late)
+    assert (where.source, where.path) == (source, target if linked else source)
+    assert where.same is linked
 
 
-def test_two_days_that_do_not_go_together_are_found(lake: Path, tmp_path: Path) -> None:
-    other, topic = tmp_path / "other", MemoryTopic(2)
-    topic.produce(0, order(at(FIRST, 1)), at(FIRST, 1))
-    for day in DAYS:
-        run_day(desk(other, topic), day)
-    shutil.rmtree(lake / f"date={THIRD}")
-    shutil.copytree(other / f"date={THIRD}", lake / f"date={THIRD}")
-    (found,) = problems(lake)
-    assert "did not start from the checkpoint" in found
+def test_a_lossy_day_is_told_with_what_was_lost(tmp_path: Path) -> None:
+    a_lossy_lake(tmp_path / "lake")
+    found = status(Lake(tmp_path / "lake"), FIRST, due_at, NOW)
+    assert [(day.state, day.lost) for day in found.days] == [("complete", ()), ("lossy", ("1:3-5",))]

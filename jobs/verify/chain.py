@@ -1,0 +1,123 @@
+"""The manifests of a lake: each by itself, and each as it goes on from the one before.
+
+Relies on the ledger's own rules, but goes on where the ledger stops: what cannot be read is a problem
+with a sentence, and the other days are still looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date
+
+from jobs.storage import Lake
+from offsets.errors import DayTaken, LedgerBroken, StoreFailed
+from offsets.ledger import ONE_DAY, check_link, read_manifest
+from offsets.model import IN_FILES, Manifest, Span, Verdict
+from offsets.ranges import Offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chain:
+    """The manifests that can be read, and why the others cannot; `broken` may hold day folders of others."""
+
+    manifests: Mapping[date, Manifest]
+    broken: Mapping[date, str]
+
+    @property
+    def days(self) -> list[date]:
+        """The days that have a folder, in order."""
+        return sorted([*self.manifests, *self.broken])
+
+    @property
+    def newest(self) -> date | None:
+        """The last day that has a folder."""
+        return max(self.days, default=None)
+
+
+def read_chain(lake: Lake) -> Chain:
+    """Read all manifests that can be read."""
+    manifests, broken = dict[date, Manifest](), dict[date, str]()
+    for day in lake.days():
+        try:
+            if manifest := read_manifest(lake, day):
+                manifests[day] = manifest
+        except (LedgerBroken, DayTaken, StoreFailed) as error:
+            broken[day] = str(error)
+    return Chain(manifests=manifests, broken=broken)
+
+
+def day_problems(chain: Chain, day: date) -> Iterator[str]:
+    """Tell why a day's manifest cannot be trusted, or does not go on from the one before."""
+    if day in chain.broken:
+        yield chain.broken[day]
+    older = [each for each in chain.days if each < day]
+    if older:
+        yield from _link_problems(chain, older[-1], day)
+
+
+def _link_problems(chain: Chain, before: date, after: date) -> Iterator[str]:
+    if before in chain.manifests and after in chain.manifests:
+        try:
+            check_link(chain.manifests[before], chain.manifests[after])
+        except LedgerBroken as broken:
+            yield str(broken)
+    elif after != before + ONE_DAY:
+        yield f"{before + ONE_DAY} is missing between {before} and {after}"
+
+
+def shape_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that a manifest's own parts go together; where they do not, nothing can be counted from it."""
+    day = manifest.day.date
+    spans, consumed, next_ = manifest.spans, manifest.consumed.partitions, manifest.next.partitions
+    parts = [span.partition for span in spans]
+    if [(span.partition, span.from_offset, span.seen_until) for span in spans] != [
+        (part.partition, part.next_from_offset, part.seen_until) for part in consumed
+    ]:
+        yield f"{day}: its spans do not start from the checkpoint that it consumed"
+    if [(span.partition, span.until_offset) for span in spans] != [
+        (part.partition, part.seen_until) for part in next_
+    ]:
+        yield f"{day}: its next checkpoint does not go on where its spans end"
+    if parts != [gap.partition for gap in manifest.gaps] or parts != [part.partition for part in consumed]:
+        yield f"{day}: its gaps, spans and checkpoint are not of the same partitions"
+        return
+    if strangers := {each.partition for each in manifest.tally} - set(parts):
+        yield f"{day}: its tally counts partitions that it did not read, {sorted(strangers)}"
+    for lost in manifest.accepted.loss:
+        left = manifest.consumed.of(lost.partition)
+        range_ = Offsets.between(lost.from_offset, lost.until_offset)
+        if left is None or left.seen_until < lost.until_offset or left.pending & range_:
+            yield f"{day}: the checkpoint that it consumed does not do without {lost}, accepted as lost"
+    for span, gap, part in zip(spans, manifest.gaps, consumed, strict=True):
+        for what, offsets in (("gaps", gap.offsets), ("pending offsets", part.pending)):
+            if len(offsets - span.reads):
+                yield f"{day}: partition {span.partition} has {what} outside of what was read"
+
+
+def sum_problems(manifest: Manifest) -> Iterator[str]:
+    """Check that a manifest's figures add up."""
+    day = manifest.day.date
+    for verdict in IN_FILES:
+        in_files = sum(file.rows for file in manifest.files_of(verdict))
+        if in_files != manifest.rows(verdict):
+            yield f"{day}: {manifest.rows(verdict)} rows {verdict} counted, {in_files} in files"
+    for span, lost in uncounted(manifest):
+        if lost:
+            yield f"{day}: {lost} offsets of partition {span.partition} have no fate"
+    for part in manifest.next.partitions:
+        counted = sum(
+            each.rows
+            for each in manifest.tally
+            if (each.partition, each.verdict) == (part.partition, Verdict.LATER_DAY)
+        )
+        if counted != (pending := len(part.pending)):
+            yield f"{day}: {counted} rows later_day of partition {part.partition}, {pending} pending"
+
+
+def uncounted(manifest: Manifest) -> Iterator[tuple[Span, int]]:
+    """Give each span with how many of the offsets that it read are neither counted nor gaps."""
+    gaps = {gap.partition: gap.offsets for gap in manifest.gaps}
+    for span in manifest.spans:
+        counted = sum(each.rows for each in manifest.tally if each.partition == span.partition)
+        yield span, len(span.reads) - counted - len(gaps.get(span.partition, Offsets()))

@@ -1,0 +1,175 @@
+"""The files of a lake: each where a manifest says, as it was committed, and no others.
+
+Relies on the manifests that can be read. A file is hashed whole; of what it holds only the footer is read
+here, which tells rows, offsets and event times.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from jobs.inspect import Whereabouts, whereabouts
+from jobs.report import ReadBack
+from jobs.storage import DAY_PREFIX, Lake
+from jobs.verify.chain import Chain
+from offsets.manifest import MANIFEST_NAME
+from offsets.model import DataFile, Manifest, Verdict, micros
+
+UNREADABLE = (OSError, ValueError, KeyError, pa.ArrowException)
+LATE_NAME = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFile:
+    """A file that a manifest names, and where it lies; `path` is None where it is nowhere."""
+
+    manifest: Manifest
+    file: DataFile
+    path: Path | None
+    open_move: bool
+    problem: str | None
+
+    @property
+    def filed_under(self) -> date:
+        """The day to which its rows belong."""
+        return self.file.day or self.manifest.day.date
+
+
+def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> NamedFile:
+    """Find a file, and tell whether it lies where it must; only the newest day may have open moves."""
+    found = whereabouts(lake, manifest, file)
+    own = lake.day_folder(manifest.day.date) / file.path
+    newest = manifest.day.date == chain.newest
+    problem = _misplaced(lake, file, own, found, newest)
+    return NamedFile(
+        manifest=manifest,
+        file=file,
+        path=found.path,
+        open_move=bool(file.target and found.source and newest and not problem),
+        problem=problem,
+    )
+
+
+def _misplaced(lake: Lake, file: DataFile, own: Path, found: Whereabouts, newest: bool) -> str | None:
+    if file.target is None:
+        return None if found.source else f"{own}: cannot be read (it is not there)"
+    target = lake.root / file.target
+    if file.verdict is not Verdict.LATE or file.target.split("/")[0] != f"{DAY_PREFIX}{file.day}":
+        return f"{own}: its manifest brings it to {target}, which is not its day's folder"
+    if found.path is None:
+        return f"{target}: gone, and so is {own}, from where it is brought"
+    if found.source and found.target and not found.same:
+        return f"{target}: another file than {own}, from where it is brought"
+    if found.source and not newest:
+        return f"{own}: still there, though later days are committed; it belongs at {target}"
+    return None
+
+
+def strangers(lake: Lake, chain: Chain, day: date) -> Iterator[str]:
+    """Tell of what lies in a committed day's folder and is named by no manifest."""
+    folder = lake.day_folder(day)
+    named = _names_in(chain, day)
+    for path in sorted(folder.rglob("*")):
+        name = path.relative_to(folder).as_posix()
+        if name in named or (path.is_dir() and not path.is_symlink()):
+            continue
+        by = _brought_by(path)
+        if by is None or by in chain.manifests:
+            yield f"{path}: no manifest names this file"
+        elif by not in chain.broken:
+            yield f"{path}: no manifest names this file; {by}, whose run brought it, is not committed"
+
+
+def _names_in(chain: Chain, day: date) -> set[str]:
+    """Give the paths below a day's folder that manifests name."""
+    own = {file.path for file in chain.manifests[day].files}
+    prefix = f"{DAY_PREFIX}{day}/"
+    brought = {
+        file.target.removeprefix(prefix)
+        for manifest in chain.manifests.values()
+        for file in manifest.files
+        if file.target and file.target.startswith(prefix)
+    }
+    return own | brought | {MANIFEST_NAME}
+
+
+def _brought_by(path: Path) -> date | None:
+    found = LATE_NAME.match(path.name)
+    try:
+        return date.fromisoformat(found[1]) if found else None
+    except ValueError:
+        return None
+
+
+def strange_folders(lake: Lake, chain: Chain) -> Iterator[str]:
+    """Tell of names beside the days that readers of `date=*` would take for days."""
+    known = {lake.day_folder(day) for day in chain.days}
+    for path in sorted(lake.root.glob(f"{DAY_PREFIX}*")):
+        if path not in known:
+            yield f"{path}: no day of this lake has this name, but readers of {DAY_PREFIX}* see it"
+
+
+def skim(path: Path) -> ReadBack:
+    """Hash a file whole and read its footer; which offsets it holds is not looked at."""
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = file.tell()
+    footer = pq.read_metadata(path)
+    times = [edges for edges in _event_times(footer) if edges]
+    return ReadBack(
+        rows=footer.num_rows,
+        bytes=size,
+        sha256=digest,
+        offsets={},
+        event_time_min=min((low for low, _ in times), default=None),
+        event_time_max=max((high for _, high in times), default=None),
+    )
+
+
+def _event_times(footer: pq.FileMetaData) -> Iterator[tuple[int, int] | None]:
+    names = [footer.schema.column(number).path for number in range(footer.num_columns)]
+    if "event_time" not in names:
+        return
+    for group in range(footer.num_row_groups):
+        statistics = footer.row_group(group).column(names.index("event_time")).statistics
+        yield (statistics.min_raw, statistics.max_raw) if statistics and statistics.has_min_max else None
+
+
+def file_problems(named: NamedFile, back: ReadBack) -> Iterator[str]:
+    """Hold a file as it is against its manifest."""
+    file, path = named.file, named.path
+    for what, expected, found in (
+        ("bytes", file.bytes, back.bytes),
+        ("sha256", file.sha256, back.sha256),
+        ("rows", file.rows, back.rows),
+        ("earliest event", file.event_time_min and micros(file.event_time_min), back.event_time_min),
+        ("latest event", file.event_time_max and micros(file.event_time_max), back.event_time_max),
+    ):
+        if expected != found:
+            yield f"{path}: {what} should be {expected}, is {found}"
+
+
+def footer_problems(named: NamedFile) -> Iterator[str]:
+    """Check what the footer says of the file's origin."""
+    assert named.path is not None
+    manifest, file = named.manifest, named.file
+    ranges = [[part.partition, part.from_offset, part.until_offset] for part in file.offsets]
+    said = pq.read_metadata(named.path).metadata or {}
+    for what, expected in (
+        ("topic", manifest.topic.name),
+        ("day", manifest.day.date.isoformat()),
+        ("verdict", file.verdict.value),
+        ("offsets", json.dumps(ranges)),
+    ):
+        found = said.get(f"kafka_daily.{what}".encode(), b"nothing").decode(errors="replace")
+        if found != expected:
+            yield f"{named.path}: its footer should name the {what} {expected}, and names {found}"

@@ -1,0 +1,805 @@
+"""`verify` finds every damage by its name, on the level that promises it, and goes on with the rest."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import date, datetime, timedelta
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.config import Late
+from jobs.daily import run_day
+from jobs.parquet import read_back
+from jobs.planning import Accept
+from jobs.record.rules import Tombstones
+from jobs.storage import Lake
+from jobs.verify.figures import DayLedger, Verified
+from jobs.verify.lake import verify
+from jobs.verify.level import Level
+from offsets.ledger import read_manifest
+from offsets.manifest import from_json, to_json
+from offsets.model import (
+    Accepted,
+    Checkpoint,
+    DataFile,
+    FileOffsets,
+    LostOffsets,
+    Manifest,
+    Tally,
+    Verdict,
+)
+from offsets.ranges import Offsets
+from tests.lake_rows import places
+from tests.local_engine import RULES, desk, order
+from tests.memory_topic import MemoryTopic, Transaction
+from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, at, orders, three_days
+
+DAYS = (FIRST, SECOND, THIRD)
+LEVELS = (Level.FILES, Level.RECORDS)
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Give a lake whose late rows were set aside."""
+    return Path(shutil.copytree(a_lake(3), tmp_path / "lake"))
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    made = MemoryTopic(2)
+    three_days(made)
+    return made
+
+
+@pytest.fixture
+def amended(tmp_path: Path, topic: MemoryTopic) -> Path:
+    """Give a lake whose late rows were brought to their days."""
+    for day in DAYS:
+        run_day(desk(tmp_path / "amended", topic, late=Late.AMEND), day)
+    return tmp_path / "amended"
+
+
+def look(
+    lake: Path, level: Level = Level.RECORDS, topic: MemoryTopic | None = None, only: date | None = None
+) -> Verified:
+    return verify(Lake(lake), only, lambda done, total: None, level, (lambda: topic) if topic else None)
+
+
+def problems(lake: Path, level: Level = Level.RECORDS, only: date | None = None) -> list[str]:
+    return list(look(lake, level, only=only).problems)
+
+
+def against(lake: Path, topic: MemoryTopic) -> list[str]:
+    return list(look(lake, Level.KAFKA, topic).problems)
+
+
+def manifest_of(lake: Path, day: date) -> Manifest:
+    manifest = read_manifest(Lake(lake), day)
+    assert manifest is not None
+    return manifest
+
+
+def reseal(lake: Path, day: date, change: Callable[[Manifest], Manifest]) -> None:
+    """Change a manifest and give it the checksum that fits."""
+    place = Path(Lake(lake).manifest_place(day))
+    place.write_bytes(to_json(change(from_json(place.read_bytes(), "here"))))
+
+
+def refile(lake: Path, day: date, old: DataFile, new: DataFile) -> None:
+    """Let a manifest name one file in place of another."""
+    reseal(
+        lake, day, lambda own: replace(own, files=tuple(new if each == old else each for each in own.files))
+    )
+
+
+def part(lake: Path, day: date = SECOND) -> Path:
+    return min((lake / f"date={day}").glob("part-*.parquet"))
+
+
+def rewritten(lake: Path, day: date, verdict: Verdict, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Write the rows of a day's file anew, and let its manifest say just what is there now."""
+    old = manifest_of(lake, day).files_of(verdict)[0]
+    path = lake / f"date={day}" / old.path
+    table = change(pq.ParquetFile(path).read())
+    back_offsets: dict[int, list[int]] = {}
+    for partition, offset in zip(
+        *(table[name].to_pylist() for name in ("kafka_partition", "kafka_offset")), strict=True
+    ):
+        back_offsets.setdefault(partition, []).append(offset)
+    parts = tuple(
+        FileOffsets(partition=number, rows=len(each), from_offset=min(each), until_offset=max(each) + 1)
+        for number, each in sorted(back_offsets.items())
+    )
+    said = dict(table.schema.metadata or {})
+    ranges = [[part.partition, part.from_offset, part.until_offset] for part in parts]
+    said[b"kafka_daily.offsets"] = str(ranges).encode()
+    pq.write_table(table.replace_schema_metadata(said), path)
+    back = read_back(path)
+    times = (table["event_time"].to_pylist(),) if "event_time" in table.column_names else ()
+    new = replace(
+        old,
+        rows=back.rows,
+        bytes=back.bytes,
+        sha256=back.sha256,
+        offsets=parts,
+        event_time_min=min(*times) if times else None,
+        event_time_max=max(*times) if times else None,
+    )
+    refile(lake, day, old, new)
+
+
+# -- a whole lake
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_a_whole_lake_is_green_and_every_offset_has_a_class(
+    amended: Path, topic: MemoryTopic, level: Level
+) -> None:
+    found = look(amended, level, topic)
+    assert found.problems == ()
+    assert (found.days, found.rows, found.open_moves) == (3, 25, ())
+    assert found.files == sum(len(manifest_of(amended, day).files) for day in DAYS)
+    assert found.bytes == sum(path.stat().st_size for path in amended.rglob("*.parquet"))
+    for day in found.ledger:
+        assert day.offsets == sum(day.verdicts.values()) + day.gaps_proved + day.gaps_sampled
+        assert day.unexplained == 0
+    assert [day.amended for day in found.ledger] == [1, 1, 0]
+    assert [day.gaps_proved for day in found.ledger] == [0, 0, 1]
+    assert (found.ledger[0].kafka is not None) is (level is Level.KAFKA)
+
+
+@pytest.mark.parametrize("level", list(Level))
+def test_progress_is_told_up_to_its_end(lake: Path, topic: MemoryTopic, level: Level) -> None:
+    seen: list[tuple[int, int]] = []
+    found = verify(Lake(lake), None, lambda *step: seen.append(step), level, lambda: topic)
+    total = found.files + (found.days if level is Level.KAFKA else 0)
+    assert seen == [(step, total) for step in range(1, total + 1)]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_lake_at_another_path_is_green(amended: Path, tmp_path: Path, level: Level) -> None:
+    (tmp_path / "far").mkdir()
+    moved = amended.rename(tmp_path / "far" / "away")
+    assert problems(moved, level) == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_absent_lake_has_no_problem(tmp_path: Path, level: Level) -> None:
+    assert look(tmp_path / "none", level).days == 0
+    assert problems(tmp_path / "none", level) == []
+
+
+def test_staging_the_lock_and_an_empty_late_folder_are_no_problem(amended: Path) -> None:
+    Lake(amended).stage(THIRD, "dead")
+    (amended / f"date={SECOND}" / "_late" / f"date={FIRST}").mkdir(parents=True, exist_ok=True)
+    assert problems(amended) == []
+
+
+def test_skipped_and_too_early_records_are_what_is_left(tmp_path: Path) -> None:
+    topic = MemoryTopic()
+    orders(topic, FIRST)
+    topic.produce(0, None, at(FIRST, 20.5))
+    topic.produce(0, order(at(FIRST, -30)), at(FIRST, 21))
+    rules = replace(RULES, tombstones=Tombstones.SKIP)
+    run_day(desk(tmp_path / "lake", topic, rules=rules), FIRST)
+    (day,) = look(tmp_path / "lake").ledger
+    assert (day.verdicts["skipped"], day.verdicts["before_first"], day.unexplained) == (1, 1, 0)
+    assert problems(tmp_path / "lake") == []
+
+
+def test_gaps_of_which_a_sample_was_probed_are_not_called_proved(lake: Path) -> None:
+    def sampled(manifest: Manifest) -> Manifest:
+        return replace(manifest, gaps=tuple(replace(gap, probed=0) for gap in manifest.gaps))
+
+    reseal(lake, THIRD, sampled)
+    day = look(lake).ledger[-1]
+    assert (day.gaps_proved, day.gaps_sampled, day.sampled, day.sampled_of) == (0, 1, 0, 1)
+
+
+def a_lossy_lake(lake: Path) -> MemoryTopic:
+    """Settle two days, the second of which found its first offsets gone."""
+    topic = MemoryTopic(2)
+    three_days(topic)
+    run_day(desk(lake, topic), FIRST)
+    start = manifest_of(lake, FIRST).next.partitions[1].next_from_offset
+    topic.retain_from(1, start + 2)
+    lost = LostOffsets(partition=1, from_offset=start, until_offset=start + 2)
+    run_day(desk(lake, topic, accept=Accept(loss=(lost,))), SECOND)
+    return topic
+
+
+def test_a_lossy_day_is_told_and_is_no_problem(tmp_path: Path) -> None:
+    topic = a_lossy_lake(tmp_path / "lake")
+    found = look(tmp_path / "lake", Level.KAFKA, topic)
+    assert found.problems == ()
+    assert [(day.state, day.lost) for day in found.ledger] == [("complete", ()), ("lossy", ("1:3-5",))]
+
+
+@pytest.mark.parametrize("lost", [(7, 0, 2), (1, 3, 6)])
+def test_a_loss_that_the_checkpoint_does_not_show_is_found(
+    tmp_path: Path, lost: tuple[int, int, int]
+) -> None:
+    lake = tmp_path / "lake"
+    a_lossy_lake(lake)
+    more = LostOffsets(partition=lost[0], from_offset=lost[1], until_offset=lost[2])
+    reseal(lake, SECOND, lambda manifest: replace(manifest, accepted=Accepted(loss=(more,))))
+    assert any("accepted as lost" in each for each in problems(lake))
+
+
+# -- files
+
+
+def edit(path: Path) -> None:
+    text = bytearray(path.read_bytes())
+    where = text.rindex(b"orders")
+    text[where : where + 6] = b"ordres"
+    path.write_bytes(text)
+
+
+def corrupt(path: Path) -> None:
+    text = bytearray(path.read_bytes())
+    text[8:60] = bytes(52)
+    path.write_bytes(text)
+
+
+def shorten(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def swap(path: Path) -> None:
+    shutil.copy(part(path.parents[1], THIRD), path)
+
+
+def a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+SPOILED: list[tuple[Callable[[Path], object], str]] = [
+    (edit, "sha256 should be"),
+    (corrupt, "sha256 should be|cannot be read"),
+    (shorten, "cannot be read"),
+    (Path.unlink, "cannot be read"),
+    (swap, "sha256 should be"),
+    (a_folder, "cannot be read"),
+    (lambda path: path.write_bytes(b""), "cannot be read"),
+    (lambda path: path.write_bytes(b"PAR1" + bytes(50) + b"PAR1"), "cannot be read"),
+]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("spoil, said", SPOILED)
+def test_a_spoiled_file_is_found(
+    lake: Path, spoil: Callable[[Path], object], said: str, level: Level
+) -> None:
+    path = part(lake)
+    spoil(path)
+    for found in (problems(lake, level), problems(lake, level, SECOND)):
+        assert str(path) in found[0]
+        assert re.search(said, " ".join(found))
+        assert all(str(path) in each or each.startswith(str(SECOND)) for each in found)
+    assert problems(lake, level, FIRST) == []
+
+
+@pytest.mark.parametrize("name", ["part-x.parquet", "extra.txt", "_late/date=2026-03-28/x.parquet", "_x"])
+def test_a_file_that_no_manifest_names_is_found(lake: Path, name: str) -> None:
+    path = lake / f"date={SECOND}" / name
+    path.write_bytes(b"")
+    assert problems(lake, Level.FILES) == [f"{path}: no manifest names this file"]
+
+
+def test_a_name_that_readers_would_take_for_a_day_is_found(lake: Path) -> None:
+    (lake / "date=20260328").mkdir()
+    (lake / "notes").mkdir()
+    (found,) = problems(lake, Level.FILES)
+    assert found.startswith(f"{lake / 'date=20260328'}: no day of this lake")
+
+
+def test_a_footer_of_another_origin_is_found(lake: Path) -> None:
+    def foreign(table: pa.Table) -> pa.Table:
+        return table.replace_schema_metadata(table.schema.metadata | {b"kafka_daily.topic": b"payments"})
+
+    rewritten(lake, SECOND, Verdict.IN_DAY, foreign)
+    (found,) = problems(lake, Level.FILES)
+    assert "should name the topic orders, and names payments" in found
+
+
+@pytest.mark.parametrize(
+    "change, said",
+    [
+        ({"rows": 99}, "rows should be 99"),
+        ({"bytes": 1}, "bytes should be 1"),
+        ({"event_time_min": at(SECOND, 0)}, "earliest event should be"),
+        ({"event_time_max": at(SECOND, 22.9)}, "latest event should be"),
+    ],
+    ids=lambda each: next(iter(each)) if isinstance(each, dict) else "",
+)
+@pytest.mark.parametrize("level", LEVELS)
+def test_each_figure_of_a_file_is_checked(
+    lake: Path, change: dict[str, int | datetime], said: str, level: Level
+) -> None:
+    file = manifest_of(lake, SECOND).files_of(Verdict.IN_DAY)[0]
+    more = {"offsets": (replace(file.offsets[0], rows=99),)} if "rows" in change else {}
+    refile(lake, SECOND, file, replace(file, **(change | more)))  # type: ignore[arg-type]
+    assert any(said in each for each in problems(lake, level))
+
+
+# -- manifests and their chain
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_edited_manifest_is_found_and_the_other_days_are_still_looked_at(
+    amended: Path, level: Level
+) -> None:
+    path = amended / f"date={SECOND}" / "_manifest.json"
+    path.write_bytes(path.read_bytes().replace(b'"revision": 1', b'"revision": 2'))
+    part(amended, THIRD).unlink()
+    found = problems(amended, level)
+    assert "checksum" in found[0]
+    assert "cannot be read" in found[1]
+    # what the second day brought to the first is not called a stranger
+    assert not any("no manifest names" in each for each in found)
+    assert problems(amended, level, FIRST) == []
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_day_deleted_in_the_middle_is_found(lake: Path, level: Level) -> None:
+    shutil.rmtree(lake / f"date={SECOND}")
+    (found,) = problems(lake, level)
+    assert f"{SECOND} is missing between {FIRST} and {THIRD}" in found
+    assert problems(lake, level, SECOND) == [f"{SECOND} is not committed"]
+
+
+def test_a_hole_beside_an_unreadable_manifest_is_found_too(lake: Path) -> None:
+    shutil.rmtree(lake / f"date={SECOND}")
+    (lake / f"date={THIRD}" / "_manifest.json").write_bytes(b"{}")
+    damaged, missing = problems(lake)
+    assert "readable manifest" in damaged
+    assert f"{SECOND} is missing" in missing
+
+
+def test_a_newest_day_that_was_deleted_is_found_by_what_it_brought_to_others(amended: Path) -> None:
+    shutil.rmtree(amended / f"date={THIRD}")
+    (found,) = problems(amended)
+    assert f"{THIRD}, whose run brought it, is not committed" in found
+
+
+@pytest.mark.parametrize("day", [date(2026, 3, 31), date(2026, 5, 1), date(2026, 3, 27)], ids=str)
+@pytest.mark.parametrize("file", [None, "part-0.parquet"])
+def test_a_day_folder_made_by_hand_is_found(lake: Path, day: date, file: str | None) -> None:
+    (lake / f"date={day}").mkdir()
+    if file:
+        shutil.copy(part(lake), lake / f"date={day}" / file)
+    found = problems(lake)
+    assert f"its folder without {lake / f'date={day}'}" in " ".join(found)
+    assert problems(lake, only=day)
+    assert problems(lake, only=SECOND) == []
+
+
+def test_a_day_that_is_a_file_is_found(lake: Path) -> None:
+    (lake / "date=2026-03-31").write_bytes(b"")
+    assert len(problems(lake)) == 1
+
+
+def test_two_days_that_do_not_go_together_are_found(lake: Path, tmp_path: Path) -> None:
+    other, topic = tmp_path / "other", MemoryTopic(2)
+    topic.produce(0, order(at(FIRST, 1)), at(FIRST, 1))
+    for day in DAYS:
+        run_day(desk(other, topic), day)
+    shutil.rmtree(lake / f"date={THIRD}")
+    shutil.copytree(other / f"date={THIRD}", lake / f"date={THIRD}")
+    for level in LEVELS:
+        (found,) = problems(lake, level)
+        assert "did not start from the checkpoint" in found
+
+
+def test_a_day_that_does_not_begin_where_the_one_before_ends_is_found(lake: Path) -> None:
+    def later(manifest: Manifest) -> Manifest:
+        return replace(
+            manifest, day=replace(manifest.day, start=manifest.day.start + timedelta(microseconds=1))
+        )
+
+    reseal(lake, SECOND, later)
+    (found,) = problems(lake)
+    assert f"{SECOND} starts at" in found
+
+
+def with_next(manifest: Manifest, **changes: object) -> Manifest:
+    first, *others = manifest.next.partitions
+    changed = replace(first, **changes)  # type: ignore[arg-type]
+    return replace(manifest, next=Checkpoint(topic=manifest.topic, partitions=(changed, *others)))
+
+
+SHAPES: list[tuple[Callable[[Manifest], Manifest], str]] = [
+    (lambda m: with_next(m, seen_until=m.spans[0].until_offset + 1), "where its spans end"),
+    (lambda m: with_next(m, pending=Offsets()), "0 pending"),
+    (lambda m: replace(m, gaps=m.gaps[:1]), "not of the same partitions"),
+    (
+        lambda m: replace(m, gaps=(replace(m.gaps[0], offsets=Offsets([(900, 901)])), *m.gaps[1:])),
+        "gaps outside of what was read",
+    ),
+    (lambda m: replace(m, tally=(*m.tally, replace(m.tally[0], partition=9))), "that it did not read, [9]"),
+    (lambda m: replace(m, tally=m.tally[1:]), "have no fate"),
+    (lambda m: replace(m, files=m.files[1:]), "in files"),
+]
+
+
+@pytest.mark.parametrize("change, said", SHAPES, ids=[said for _, said in SHAPES])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_manifest_whose_parts_do_not_go_together_is_found(
+    lake: Path, change: Callable[[Manifest], Manifest], said: str, level: Level
+) -> None:
+    reseal(lake, THIRD, change)
+    assert any(said in each for each in problems(lake, level, THIRD)), problems(lake, level, THIRD)
+
+
+def test_a_span_that_does_not_start_where_its_checkpoint_stands_is_found(lake: Path) -> None:
+    def shifted(manifest: Manifest) -> Manifest:
+        (first, *others) = manifest.spans
+        read = replace(first, from_offset=1, seen_until=1, reads=first.reads - Offsets([(0, 1)]))
+        return replace(manifest, spans=(read, *others))
+
+    reseal(lake, FIRST, shifted)
+    found = problems(lake, only=FIRST)
+    assert any("do not start from the checkpoint" in each for each in found)
+    assert any("have no fate" in each for each in found)
+    assert any("offsets outside the day's span" in each for each in found)
+
+
+# -- late files
+
+
+def late_of(lake: Path, day: date) -> tuple[DataFile, Path, Path]:
+    (file,) = (each for each in manifest_of(lake, day).files if each.target)
+    return file, lake / f"date={day}" / file.path, lake / str(file.target)
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["before the link", "before the unlink"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_open_move_of_the_newest_day_is_told_and_is_no_problem(
+    amended: Path, level: Level, linked: bool
+) -> None:
+    file, source, target = late_of(amended, THIRD)
+    source.parent.mkdir(parents=True, exist_ok=True)
+    os.link(target, source)
+    if not linked:
+        target.unlink()
+    for only in (None, THIRD):
+        found = look(amended, level, only=only)
+        assert (found.problems, found.open_moves) == ((), (file.target,))
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_an_open_move_of_an_older_day_is_a_problem(amended: Path, level: Level) -> None:
+    _, source, target = late_of(amended, SECOND)
+    source.parent.mkdir(parents=True, exist_ok=True)
+    os.link(target, source)
+    (found,) = problems(amended, level)
+    assert found.startswith(f"{source}: still there, though later days are committed")
+    target.unlink()
+    (found,) = problems(amended, level)
+    assert str(target) in found
+
+
+@pytest.mark.parametrize("day", [SECOND, THIRD])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_late_file_that_is_at_neither_place_is_a_problem(amended: Path, level: Level, day: date) -> None:
+    _, source, target = late_of(amended, day)
+    target.unlink()
+    found = problems(amended, level)
+    assert found[0] == f"{target}: gone, and so is {source}, from where it is brought"
+    assert len(found) == (1 if level is Level.FILES else 3)
+
+
+def test_two_late_files_where_one_should_be_are_a_problem(amended: Path) -> None:
+    _, source, target = late_of(amended, THIRD)
+    source.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(target, source)
+    found = problems(amended)
+    assert found == [f"{target}: another file than {source}, from where it is brought"]
+
+
+def test_an_amendment_is_checked_with_the_day_in_which_it_lies(amended: Path) -> None:
+    _, _, target = late_of(amended, THIRD)
+    edit(target)
+    for only in (None, SECOND, THIRD):
+        assert any(f"{target}: sha256" in each for each in problems(amended, only=only))
+    assert problems(amended, only=FIRST) == []
+
+
+def test_a_late_file_that_is_brought_to_another_day_than_its_own_is_a_problem(amended: Path) -> None:
+    file, _, target = late_of(amended, THIRD)
+    wrong = f"date={FIRST}/{target.name}"
+    target.rename(amended / wrong)
+    refile(amended, THIRD, file, replace(file, target=wrong))
+    assert any("which is not its day's folder" in each for each in problems(amended, Level.FILES))
+
+
+# -- records: each damage keeps every hash and figure of its file as its manifest says
+
+
+def doubled_row(table: pa.Table) -> pa.Table:
+    return pa.concat_tables([table, table.slice(0, 1)])
+
+
+def test_a_row_twice_in_one_file_is_found_by_the_records_alone(lake: Path) -> None:
+    rewritten(lake, SECOND, Verdict.IN_DAY, doubled_row)
+    assert not any("distinct" in each for each in problems(lake, Level.FILES))
+    assert any("distinct offsets" in each for each in problems(lake))
+
+
+def test_a_row_in_two_days_is_found_and_both_files_are_named(lake: Path) -> None:
+    row = pq.ParquetFile(part(lake, FIRST)).read().slice(0, 1)
+    moved = row.set_column(
+        0, row.schema.field("event_time"), pa.array([at(SECOND, 1)], row.schema.field("event_time").type)
+    )
+
+    def with_a_row_of_the_first_day(table: pa.Table) -> pa.Table:
+        return pa.concat_tables([table, moved.cast(table.schema)])
+
+    rewritten(lake, SECOND, Verdict.IN_DAY, with_a_row_of_the_first_day)
+    found = problems(lake)
+    assert any(
+        each.endswith(f"lie in {part(lake, FIRST)} too") and each.startswith(str(part(lake)))
+        for each in found
+    )
+    assert any("outside the day's span" in each for each in found)
+    # in the day alone it can only be said that it was not read
+    assert any("outside the day's span" in each for each in problems(lake, only=SECOND))
+
+
+def test_a_row_in_two_files_of_one_day_is_found(lake: Path) -> None:
+    """A late file takes the place of the invalid row, with an offset of the day's own."""
+    own = pq.ParquetFile(part(lake)).read().slice(0, 1)
+    offset = own["kafka_offset"][0].as_py()
+
+    def the_same(table: pa.Table) -> pa.Table:
+        at_ = table.schema.get_field_index("kafka_offset")
+        return table.set_column(at_, table.schema.field(at_), pa.array([offset], pa.int64()))
+
+    rewritten(lake, SECOND, Verdict.LATE, the_same)
+    found = problems(lake)
+    assert any("have another fate too" in each for each in found)
+    assert any(f"lie in {part(lake)} too" in each for each in found)
+    assert look(lake).ledger[1].unexplained == 1
+    assert look(lake, Level.FILES).ledger[1].unexplained == 0
+
+
+def test_an_offset_exchanged_for_another_of_the_span_is_found_by_its_digest(tmp_path: Path) -> None:
+    """Equal counts, equal edges: a skipped record changes places with one in a file."""
+    topic = MemoryTopic()
+    orders(topic, FIRST, 3)
+    topic.produce(0, None, at(FIRST, 20))
+    orders(topic, FIRST, 2)
+    lake = tmp_path / "lake"
+    run_day(desk(lake, topic, rules=replace(RULES, tombstones=Tombstones.SKIP)), FIRST)
+
+    def exchanged(table: pa.Table) -> pa.Table:
+        offsets = [{2: 3}.get(each, each) for each in table["kafka_offset"].to_pylist()]
+        at_ = table.schema.get_field_index("kafka_offset")
+        return table.set_column(at_, table.schema.field(at_), pa.array(offsets, pa.int64()))
+
+    rewritten(lake, FIRST, Verdict.IN_DAY, exchanged)
+    assert problems(lake, Level.FILES) == []
+    assert [each.partition(": ")[2] for each in problems(lake)] == [
+        "partition 0: the rows in_day are of other offsets than the audit counted",
+        "partition 0: the rows skipped are of other offsets than the audit counted",
+    ]
+
+
+def test_a_manifest_without_digests_is_held_to_its_counts(lake: Path) -> None:
+    def without(manifest: Manifest) -> Manifest:
+        return replace(manifest, tally=tuple(replace(each, digest="") for each in manifest.tally))
+
+    for day in DAYS:
+        reseal(lake, day, without)
+    assert problems(lake) == []
+    reseal(lake, SECOND, one_row_elsewhere)
+    assert any("found" in each and "counted" in each for each in problems(lake))
+
+
+def one_row_elsewhere(manifest: Manifest) -> Manifest:
+    """Count one row more as skipped and one less as of the day."""
+    own = next(each for each in manifest.tally if each.verdict is Verdict.IN_DAY and each.rows > 1)
+    fewer = replace(own, rows=own.rows - 1)
+    skipped = Tally(
+        partition=own.partition,
+        verdict=Verdict.SKIPPED,
+        rows=1,
+        from_offset=own.from_offset,
+        until_offset=own.from_offset + 1,
+    )
+    return replace(manifest, tally=(*(fewer if each == own else each for each in manifest.tally), skipped))
+
+
+def test_a_row_that_is_missing_is_counted_as_unexplained(lake: Path) -> None:
+    rewritten(lake, SECOND, Verdict.IN_DAY, lambda table: table.slice(1))
+    found = look(lake)
+    assert found.ledger[1].unexplained == 1
+    assert any("have no other class" in each for each in found.problems)
+
+
+def test_an_event_outside_of_its_day_is_found(lake: Path) -> None:
+    for verdict, wrong in ((Verdict.IN_DAY, at(THIRD, 1)), (Verdict.LATE, at(SECOND, 1))):
+
+        def elsewhere(table: pa.Table, wrong: datetime = wrong) -> pa.Table:
+            field = table.schema.field("event_time")
+            times = [wrong, *table["event_time"].to_pylist()[1:]]
+            return table.set_column(0, field, pa.array(times, field.type))
+
+        rewritten(lake, SECOND, verdict, elsewhere)
+    assert problems(lake, Level.FILES) == []
+    for words in (f"outside of {SECOND}", f"outside of {FIRST}"):
+        assert any(words in each for each in problems(lake))
+
+
+@pytest.mark.parametrize("cause", ["", None])
+def test_an_invalid_row_without_a_cause_is_found(lake: Path, cause: str | None) -> None:
+    def silent(table: pa.Table) -> pa.Table:
+        at_ = table.schema.get_field_index("cause")
+        return table.set_column(at_, pa.field("cause", pa.string()), pa.array([cause], pa.string()))
+
+    rewritten(lake, SECOND, Verdict.INVALID, silent)
+    assert problems(lake, Level.FILES) == []
+    (found,) = problems(lake)
+    assert "1 invalid rows have no cause" in found
+
+
+def test_rows_of_a_partition_that_was_not_read_are_found(lake: Path) -> None:
+    def foreign(table: pa.Table) -> pa.Table:
+        at_ = table.schema.get_field_index("kafka_partition")
+        column = pa.array([9] * table.num_rows, pa.int32())
+        return table.set_column(at_, table.schema.field(at_), column)
+
+    rewritten(lake, SECOND, Verdict.LATE, foreign)
+    assert any("partitions [9], which it did not read" in each for each in problems(lake))
+
+
+# -- Kafka
+
+
+def test_kafka_is_not_asked_on_the_other_levels(lake: Path, topic: MemoryTopic) -> None:
+    for level in LEVELS:
+        look(lake, level, topic)
+    assert topic.asked == []
+    with pytest.raises(ValueError, match="broker is needed"):
+        look(lake, Level.KAFKA)
+
+
+def kafka_of(found: Verified) -> list[tuple[int, int, int]]:
+    return [(day.kafka.visible, day.kafka.gone, day.kafka.compacted) for day in found.ledger if day.kafka]
+
+
+def test_what_retention_took_is_counted_and_what_is_left_is_compared(lake: Path, topic: MemoryTopic) -> None:
+    whole = kafka_of(look(lake, Level.KAFKA, topic))
+    assert all(gone == 0 for _, gone, _ in whole)
+    topic.retain_from(0, 3)
+    found = look(lake, Level.KAFKA, topic)
+    assert found.problems == ()
+    assert [gone for _, gone, _ in kafka_of(found)] == [3, 0, 0]
+    topic.retain_from(0, topic.logs[0].high)
+    topic.retain_from(1, topic.logs[1].high)
+    found = look(lake, Level.KAFKA, topic)
+    assert found.problems == ()
+    assert [(visible, gone) for visible, gone, _ in kafka_of(found)] == [
+        (0, day.offsets) for day in found.ledger
+    ]
+
+
+def test_retention_that_takes_records_while_they_are_read_is_no_problem(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    asked: list[str] = []
+
+    def take(question: str) -> None:
+        asked.append(question)
+        if question == "present" and asked.count("present") == 1:
+            topic.retain_from(0, 4)
+
+    topic.before = take
+    found = look(lake, Level.KAFKA, topic)
+    assert found.problems == ()
+    assert kafka_of(found)[0][1] == 4
+
+
+def test_a_record_that_the_run_was_not_given_is_found_by_kafka_alone(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    """No client was shown it while the day ran, so that the gap counts as proved."""
+    lake, log = tmp_path / "lake", topic.logs[0]
+    hidden = log.records.pop(2)
+    run_day(desk(lake, topic), FIRST)
+    log.records.insert(2, hidden)
+    assert problems(lake) == []
+    (found,) = against(lake, topic)
+    assert f"Kafka shows Offsets([[{hidden.offset}, {hidden.offset + 1})])" in found
+    assert "which the run was not given" in found
+
+
+def test_a_record_that_is_not_there_any_more_is_lawful_on_a_compacted_topic_only(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    topic.compact(1, [0])
+    assert any("does not show Offsets([[0, 1)])" in each for each in against(lake, topic))
+    topic.cleanup_policy = "compact,delete"
+    found = look(lake, Level.KAFKA, topic)
+    assert found.problems == ()
+    assert sum(compacted for _, _, compacted in kafka_of(found)) == 1
+
+
+def test_a_recreated_topic_is_found(lake: Path, topic: MemoryTopic) -> None:
+    topic.generation += 1
+    found = against(lake, topic)
+    assert len(found) == 3
+    assert all("was recreated" in each for each in found)
+
+
+def test_a_refilled_log_is_found_by_its_anchor(lake: Path, topic: MemoryTopic) -> None:
+    records, high = list(topic.logs[1].records), topic.logs[1].high
+    topic.truncate(1, records[0].offset)
+    for record in records:
+        topic.produce(1, b"other", record.timestamp)
+    assert topic.logs[1].high == high
+    found = against(lake, topic)
+    assert len(found) == 3
+    assert all("the record that was read there" in each for each in found)
+
+
+def test_a_partition_that_is_gone_is_found(lake: Path, topic: MemoryTopic) -> None:
+    del topic.logs[1]
+    assert any("partition 1 is not there any more" in each for each in against(lake, topic))
+
+
+def test_a_truncated_log_is_found(lake: Path, topic: MemoryTopic) -> None:
+    topic.truncate(1, 2)
+    assert any("does not show" in each for each in against(lake, topic))
+
+
+def test_aborted_and_compacted_offsets_are_explained_on_every_level(tmp_path: Path) -> None:
+    topic = MemoryTopic(2, cleanup_policy="compact")
+    for number in range(30):
+        transaction = Transaction()
+        for step in range(5):
+            when = at(FIRST, 0.5 * number)
+            topic.produce(step % 2, order(when), when, transaction=transaction)
+        topic.end(transaction, commit=number % 3 > 0, at=at(FIRST, 0.5 * number))
+    topic.compact(0, range(0, 60, 7))
+    lake = tmp_path / "lake"
+    run_day(desk(lake, topic), FIRST)
+    found = look(lake, Level.KAFKA, topic)
+    assert found.problems == ()
+    (day,) = found.ledger
+    assert (day.unexplained, day.gaps_sampled) == (0, 0)
+    assert day.gaps_proved == day.offsets - len(places(lake)) > 60
+    topic.compact(1, range(0, 60, 5))
+    assert against(lake, topic) == []
+
+
+# -- how fast
+
+
+def test_a_small_lake_is_verified_at_once_and_without_spark(lake: Path) -> None:
+    program = (
+        "import sys, time; began = time.monotonic()\n"
+        "from pathlib import Path; from jobs.storage import Lake; from jobs.verify.lake import verify\n"
+        f"found = verify(Lake(Path({str(lake)!r})), None, lambda *_: None)\n"
+        "assert not {'pyspark', 'confluent_kafka', 'pandas'} & sys.modules.keys(), 'too much is loaded'\n"
+        "print(found.days, len(found.problems))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stdout.split() == ["3", "0"], done.stderr
+
+
+def test_a_ledger_shows_every_verdict(lake: Path) -> None:
+    (first, *_) = look(lake).ledger
+    assert isinstance(first, DayLedger)
+    assert list(first.verdicts) == [verdict.value for verdict in Verdict]
