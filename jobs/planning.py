@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
@@ -124,6 +124,9 @@ def make_plan(desk: Desk, ledger: Ledger, day: date) -> Planned:
         accept_loss=desk.accept.loss,
     )
     plan = plan_day(day=instants, ledger=ledger, found=found, terms=terms, now=desk.now())
+    if first != settings.first:
+        said = f"day.first says {settings.first}, but the lake's first day is {first}, and stays so"
+        plan = replace(plan, risks=(*plan.risks, said))
     return Planned(plan=plan, row_bytes=bytes_per_row(ledger.newest, _record_bytes(found)))
 
 

@@ -7,6 +7,9 @@ so that no message rests on a value that was not read. Column types are parsed i
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
+
+from pydantic import ByteSize
 
 from jobs.config.problems import KeyPath, Problems, shown
 from jobs.config.schema import ConfigFile, KafkaColumn
@@ -17,6 +20,7 @@ from jobs.record.rules import EventTimeRule, RecordFormat, Tombstones
 from jobs.record.slots import wired_columns
 
 Check = Callable[[ConfigFile, Problems], None]
+LEAST_TARGET: Final = ByteSize(1 << 20)
 
 
 def check(config: ConfigFile, problems: Problems) -> None:
@@ -28,6 +32,12 @@ def check(config: ConfigFile, problems: Problems) -> None:
 
 def _file_sizes(config: ConfigFile, problems: Problems) -> None:
     smallest, target = config.lake.min_file_size, config.lake.target_file_size
+    if target < LEAST_TARGET:
+        problems.add(
+            ("lake", "target_file_size"),
+            f"expected at least {LEAST_TARGET.human_readable()}, below which a file is mostly its footer, "
+            f"found {target.human_readable()}",
+        )
     if smallest > target:
         problems.add(
             ("lake", "min_file_size"),

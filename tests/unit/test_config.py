@@ -172,7 +172,7 @@ def test_a_duration_is_read_as_written(tmp_path: Path, text: str, seconds: float
 
 @pytest.mark.parametrize(
     "text, size",
-    [("64MiB", 2**26), ("100MB", 10**8), ("1.5GiB", 3 * 2**29), ("65536", 65_536), ("64 kib", 65_536)],
+    [("64MiB", 2**26), ("100MB", 10**8), ("1.5GiB", 3 * 2**29), ("1048576", 2**20), ("1024 kib", 2**20)],
 )
 def test_a_size_is_read_as_written(tmp_path: Path, text: str, size: int) -> None:
     lake = f"lake:\n  path: lake\n  target_file_size: {text}\n  min_file_size: 1KiB"
@@ -306,6 +306,11 @@ REFUSED = [
     ({"lake": "lake:\n  path: s3://bucket/orders"}, "lake.path", "object stores such as s3://"),
     ({"lake": "lake:\n  path: file:///lake"}, "lake.path", "no file://"),
     ({"lake": "lake:\n  path: ~/lake"}, "lake.path", "${env:HOME}"),
+    (
+        {"lake": "lake:\n  path: l\n  target_file_size: 1023KiB\n  min_file_size: 1KiB"},
+        "lake.target_file_size",
+        "at least 1.0MiB",
+    ),
     (
         {"lake": "lake:\n  path: l\n  target_file_size: -5MiB"},
         "lake.target_file_size",

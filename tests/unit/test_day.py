@@ -27,7 +27,7 @@ import jobs.merge
 import jobs.steps
 import jobs.storage
 from jobs.daily import run_day
-from jobs.planning import Accept, due_days, next_due
+from jobs.planning import Accept, due_days, make_plan, next_due
 from jobs.record.rules import Tombstones
 from jobs.storage import Lake, LockHolder
 from offsets.errors import (
@@ -418,6 +418,15 @@ def test_a_range_stops_at_a_hole(lake: Path) -> None:
     run_day(desk(lake, topic), FIRST)
     with pytest.raises(EarlierDayMissing, match=r"2026-03-29"):
         run_day(desk(lake, topic), THIRD)
+
+
+def test_a_first_day_that_was_changed_afterwards_is_told(lake: Path) -> None:
+    topic = MemoryTopic()
+    orders(topic, FIRST)
+    run_day(desk(lake, topic), FIRST)
+    there = desk(lake, topic, first=SECOND)
+    risks = make_plan(there, read_ledger(there.lake), SECOND).plan.risks
+    assert [risk for risk in risks if "first day is 2026-03-28, and stays so" in risk]
 
 
 def test_a_day_before_the_first_is_refused(lake: Path) -> None:
