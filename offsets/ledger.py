@@ -122,9 +122,26 @@ def read_ledger(reader: LedgerReader) -> Ledger:
         LedgerBroken: a manifest cannot be read, or the chain has a hole.
     """
     manifests = [each for day in reader.days() if (each := read_manifest(reader, day))]
+    if manifests:
+        check_first(manifests[0])
     for before, after in pairwise(manifests):
         check_link(before, after)
     return Ledger(tuple(manifests))
+
+
+def check_first(oldest: Manifest) -> None:
+    """Check that the oldest day that is there is the lake's first, as its contract tells.
+
+    Raises:
+        LedgerBroken: days before it were removed.
+    """
+    first = oldest.contract.first_day
+    if first and first != oldest.day.date:
+        raise LedgerBroken(
+            expected=f"{first}, the first day of this lake, to be there",
+            found=f"{oldest.day.date} is the oldest",
+            do="Restore the missing days from a backup.",
+        )
 
 
 def check_link(before: Manifest, after: Manifest) -> None:

@@ -262,6 +262,13 @@ class Contract:
         """The terms with sorted keys and no blanks."""
         return json.dumps(self.terms, sort_keys=True, separators=(",", ":"))
 
+    @property
+    def first_day(self) -> date | None:
+        """The lake's first day, where the terms name it."""
+        day = self.terms.get("day")
+        first = day.get("first") if isinstance(day, dict) else None
+        return date.fromisoformat(first) if isinstance(first, str) else None
+
     def changes_from(self, older: Contract) -> tuple[str, ...]:
         """List each key that differs, as `key: old -> new`."""
         old, new = dict(_leaves("", older.terms)), dict(_leaves("", self.terms))

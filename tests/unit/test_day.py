@@ -444,6 +444,15 @@ def test_a_removed_day_below_a_committed_one_is_noticed(lake: Path) -> None:
             run_day(desk(lake, topic), day)
 
 
+def test_a_first_day_that_was_removed_is_noticed(lake: Path) -> None:
+    topic = MemoryTopic()
+    for day in (FIRST, SECOND):
+        run_day(desk(lake, topic), day)
+    shutil.rmtree(lake / f"date={FIRST}")
+    with pytest.raises(LedgerBroken, match=r"2026-03-28, the first day of this lake"):
+        run_day(desk(lake, topic), THIRD)
+
+
 def test_a_day_is_refused_until_its_grace_has_passed(lake: Path) -> None:
     topic = MemoryTopic()
     over = STARTS[SECOND] + timedelta(hours=1)
