@@ -1,0 +1,479 @@
+"""A store that fails when told to, and forgets what was not fsynced when its power fails.
+
+Relies on `jobs.storage` changing the store by calls of `os`, `shutil.rmtree` and `_exchange` alone, in whose
+place `FaultyOs` is put. It does each change for real, keeps a model of what is durable beside it, and
+refuses calls that it has no model of. It never makes a lake safer than a disk would.
+"""
+
+# it stands in the place of `os`, and calls it
+# ruff: noqa: PTH102, PTH104, PTH106, PTH108
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, TypeVar
+
+import pytest
+
+import jobs.storage
+from tests.local_engine import Crash
+
+T = TypeVar("T")
+ROOT: Final = 0
+NAMING: Final = frozenset({"mkdir", "open", "rename", "link", "unlink", "rmdir", "exchange"})
+"""The kinds of change that a reader of names can see."""
+UNMODELLED: Final = frozenset(
+    {"chmod", "chown", "copy_file_range", "fchmod", "fchown", "fdopen", "ftruncate", "makedirs", "mkfifo"}
+    | {"mknod", "posix_fallocate", "pwritev", "remove", "removedirs", "renames", "replace", "sendfile"}
+    | {"splice", "symlink", "utime", "writev"}
+)
+exchange = jobs.storage._exchange
+
+Keeps = Callable[[], bool]
+"""Says of one change that was not made durable whether the disk wrote it early."""
+
+
+def nothing() -> bool:
+    """Lose all that was not made durable."""
+    return False
+
+
+def everything() -> bool:
+    """Keep all: the disk was quick."""
+    return True
+
+
+def some(seed: int) -> Keeps:
+    """Keep about half of it, by a seed."""
+    chance = random.Random(seed)
+    return lambda: chance.random() < 0.5
+
+
+# -- the model of a disk
+
+
+@dataclass(slots=True)
+class Name:
+    """What a change does to one name of a folder: give it to a node, or take it away."""
+
+    folder: int
+    name: str
+    node: int | None
+    durable: bool = False
+
+
+@dataclass(slots=True)
+class Change:
+    """A change of names; the first name carries it: lost with it are all others.
+
+    A `whole` change holds for all its names or for none. Else the others may be lost alone: the old name of
+    a renamed file comes back unless its folder was synced.
+    """
+
+    names: tuple[Name, ...]
+    whole: bool = False
+
+
+Tree = dict[int, dict[str, int]]
+
+
+@dataclass(slots=True)
+class Disk:
+    """Folders and files as a process sees them, and as they would be after a loss of power."""
+
+    seen: Tree = field(default_factory=lambda: {ROOT: {}})
+    kept: Tree = field(default_factory=lambda: {ROOT: {}})
+    """The names that were there when this disk was loaded; `changes` come on top."""
+    text: dict[int, bytearray] = field(default_factory=dict)
+    durable_text: dict[int, bytes] = field(default_factory=dict)
+    torn: set[int] = field(default_factory=set)
+    """Files whose fsync failed: the kernel forgets what it could not write, and a later fsync succeeds."""
+    changes: list[Change] = field(default_factory=list)
+    numbers: Iterator[int] = field(default_factory=lambda: count(ROOT + 1))
+
+    @classmethod
+    def load(cls, root: Path) -> Disk:
+        """Take a real folder as it is, all of it durable."""
+        disk, inodes = cls(), dict[int, int]()
+        disk._load(root, ROOT, inodes)
+        disk.kept = {node: dict(names) for node, names in disk.seen.items()}
+        return disk
+
+    def _load(self, folder: Path, here: int, inodes: dict[int, int]) -> None:
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                node = self.seen[here][entry.name] = next(self.numbers)
+                self.seen[node] = {}
+                self._load(Path(entry.path), node, inodes)
+                continue
+            inode = entry.inode()
+            if inode not in inodes:
+                inodes[inode] = node = next(self.numbers)
+                self.durable_text[node] = Path(entry.path).read_bytes()
+                self.text[node] = bytearray(self.durable_text[node])
+            self.seen[here][entry.name] = inodes[inode]
+
+    def find(self, parts: tuple[str, ...]) -> int:
+        """Give the node of a path."""
+        node = ROOT
+        for part in parts:
+            node = self.seen[node][part]
+        return node
+
+    def change(self, *names: Name, whole: bool = False) -> None:
+        """Make a change that the disk has not written yet."""
+        self.changes.append(Change(names, whole))
+        for each in names:
+            _name(self.seen, each)
+
+    def sync(self, node: int) -> None:
+        """Make durable what fsync of a file or of a folder promises, and no more."""
+        if node in self.text:
+            if node not in self.torn:
+                self.durable_text[node] = bytes(self.text[node])
+            return
+        for change in self.changes:
+            for each in change.names:
+                each.durable |= each.folder == node
+
+    def after_power_loss(self, keeps: Keeps) -> Disk:
+        """Give the disk as it is found when the power is back."""
+        found = Disk(seen={node: {} for node in self.seen}, numbers=self.numbers)
+        for node, names in self.kept.items():
+            found.seen[node] = dict(names)
+        for change in self.changes:
+            first, *others = change.names
+            if first.durable or keeps():
+                if change.whole:
+                    found._forget_names({each.node for each in change.names if each.node in self.seen})
+                _name(found.seen, first)
+                for each in others:
+                    if change.whole or each.durable or keeps():
+                        _name(found.seen, each)
+        for node, text in self.text.items():
+            durable, full = self.durable_text.get(node, b""), bytes(text)
+            if durable != full and keeps():
+                durable = full if keeps() else full[: len(full) // 2]
+            found.text[node], found.durable_text[node] = bytearray(durable), durable
+        found.kept = {node: dict(names) for node, names in found.seen.items()}
+        return found
+
+    def _forget_names(self, folders: set[int | None]) -> None:
+        """Take away the names of folders that get another one: a folder has one name."""
+        for names in self.seen.values():
+            for name in [name for name, node in names.items() if node in folders]:
+                del names[name]
+
+    def state(self) -> str:
+        """Tell a disk, seen and durable, from any other; the text of a lock is for people alone."""
+        return _told(self) + _told(self.after_power_loss(nothing))
+
+    def store(self, root: Path) -> None:
+        """Write the disk to a real folder, in the place of what is there."""
+        for entry in os.scandir(root):
+            shutil.rmtree(entry.path) if entry.is_dir(follow_symlinks=False) else os.unlink(entry.path)
+        made: dict[int, Path] = {}
+        for node, path in self.walk(root):
+            if node in self.seen:
+                path.mkdir()
+            elif node in made:
+                path.hardlink_to(made[node])
+            else:
+                path.write_bytes(self.text[node])
+                made[node] = path
+
+    def walk(self, root: Path, folder: int = ROOT) -> Iterator[tuple[int, Path]]:
+        """Give all nodes with their paths, folders before what is in them."""
+        for name, node in sorted(self.seen[folder].items()):
+            yield node, root / name
+            if node in self.seen:
+                yield from self.walk(root / name, node)
+
+
+def _told(disk: Disk) -> str:
+    numbers: dict[int, int] = {}
+    told = hashlib.sha256()
+    for node, path in disk.walk(Path()):
+        text = b"" if path.name == "_lock" else bytes(disk.text.get(node, b""))
+        number = numbers.setdefault(node, len(numbers))
+        told.update(f"{path} {number} {hashlib.sha256(text).hexdigest()}\n".encode())
+    return told.hexdigest()
+
+
+def _name(tree: Tree, given: Name) -> None:
+    if given.node is None:
+        tree[given.folder].pop(given.name, None)
+    else:
+        tree[given.folder][given.name] = given.node
+
+
+# -- the faults
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Which change fails, and how; no `error` is a kill, after which this process changes nothing more."""
+
+    at: int
+    """The number of the change, from 1, among those of the kinds `of`; writes in a row to a file are one."""
+    within: int = 0
+    """Which of them, from 0, where it is writes that fail; where there are fewer, what comes next fails."""
+    error: int | None = None
+    after: bool = False
+    """Whether the change was made all the same, and only the answer was lost."""
+    lasting: bool = False
+    """Whether all that follow fail as well."""
+    of: frozenset[str] | None = None
+
+
+class FaultyOs:
+    """Stands in the place of the module `os` in `jobs.storage`, over one real folder."""
+
+    def __init__(self, root: Path) -> None:
+        """Watch over a folder; all that is in it is durable."""
+        self.root = root
+        self.disk = Disk.load(root)
+        self.fault: Fault | None = None
+        self.dead = False
+        self.injected = 0
+        """How often a fault struck, over the whole life of this store."""
+        self.kinds: Counter[str] = Counter()
+        self.watch: Callable[[], None] = lambda: None
+        """Called after each change of a name, so that a reader can look."""
+        self._made = self._writes = 0
+        self._writing: int | None = None
+        self._struck = False
+        self.told = "not alive"
+        self._files: dict[int, int] = {}
+        self._outside: set[int] = set()
+
+    def plant(self, fault: Fault | None = None) -> None:
+        """Start a new process, with a fault ahead of it or none.
+
+        What the last one left open leads nowhere from now on: Arrow may write when it is collected.
+        """
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for file in self._files:
+            os.dup2(nowhere, file)
+        os.close(nowhere)
+        self._files, self._outside = {}, set()
+        self.arm(fault)
+
+    def arm(self, fault: Fault | None) -> None:
+        """Plant a fault ahead of a process that is alive."""
+        self.fault, self.dead, self._struck = fault, False, False
+        self._made, self._writes, self._writing = 0, 0, None
+
+    def power_loss(self, keeps: Keeps = nothing) -> None:
+        """Forget what was not made durable, but for what the disk happened to write early."""
+        self.disk = self.disk.after_power_loss(keeps)
+        self.disk.store(self.root)
+        self.plant()
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Let all changes of a lake go through this store."""
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(jobs.storage, "os", self)
+            patched.setattr(jobs.storage, "shutil", SimpleNamespace(rmtree=self.rmtree))
+            patched.setattr(jobs.storage, "_exchange", self.exchange)
+            yield
+
+    def require_all_seen(self) -> None:
+        """Check that the real folder is what the model says: no change went past it."""
+        real = Disk.load(self.root)
+        there = {path.relative_to(self.root): real.text.get(node) for node, path in real.walk(self.root)}
+        model = {
+            path.relative_to(self.root): self.disk.text.get(node) for node, path in self.disk.walk(self.root)
+        }
+        assert there == model, f"changed behind the harness: {_unlike(there, model)}"
+
+    def __getattr__(self, name: str) -> Any:
+        if name in UNMODELLED:
+            raise NotImplementedError(f"os.{name}: no model of it")
+        return getattr(os, name)
+
+    # -- the changes
+
+    def mkdir(self, path: Path | str, mode: int = 0o777) -> None:
+        """Make a folder."""
+        self._change("mkdir", lambda: os.mkdir(path, mode), lambda _: self._add(path, folder=True))
+
+    def open(self, path: Path | str, flags: int, mode: int = 0o777) -> int:
+        """Open a file or folder; with O_CREAT it is a change."""
+        if not flags & os.O_CREAT:
+            file = os.open(path, flags)
+            if Path(path).is_relative_to(self.root):
+                self._opened(file, path)
+            else:
+                self._outside.add(file)
+            return file
+        new = not os.path.lexists(path)
+
+        def model(file: int) -> None:
+            if new:
+                self._add(path, folder=False)
+            self._opened(file, path)
+
+        return self._change("open", lambda: os.open(path, flags, mode), model)
+
+    def close(self, file: int) -> None:
+        """Close; even a dead process's files are closed."""
+        self._files.pop(file, None)
+        self._outside.discard(file)
+        os.close(file)
+
+    def write(self, file: int, data: bytes | memoryview) -> int:
+        """Append to a file."""
+        return self._change(
+            "write", lambda: os.write(file, data), lambda size: self._text(file).extend(data[:size]), file
+        )
+
+    def pwrite(self, file: int, data: bytes, at: int) -> int:
+        """Write at a place."""
+
+        def model(size: int) -> None:
+            text = self._text(file)
+            text.extend(b"\0" * max(at - len(text), 0))
+            text[at : at + size] = data[:size]
+
+        return self._change("pwrite", lambda: os.pwrite(file, data, at), model, file)
+
+    def truncate(self, file: int, size: int) -> None:
+        """Cut an open file."""
+
+        def model(_: None) -> None:
+            text = self._text(file)
+            text[:] = text[:size].ljust(size, b"\0")
+
+        self._change("truncate", lambda: os.truncate(file, size), model, file)
+
+    def fsync(self, file: int) -> None:
+        """Make a file's text, or a folder's names, durable; what lies above the root is durable anyway."""
+        if file in self._outside:
+            return
+        self._change("fsync", lambda: None, lambda _: self.disk.sync(self._files[file]), file)
+
+    def rename(self, source: Path | str, target: Path | str) -> None:
+        """Rename; the new name carries it."""
+        node = self.disk.find(self._parts(source))
+        self._change(
+            "rename",
+            lambda: os.rename(source, target),
+            lambda _: self.disk.change(
+                self._to(target, node), self._to(source, None), whole=node in self.disk.seen
+            ),
+        )
+
+    def link(self, source: Path | str, target: Path | str) -> None:
+        """Give a file another name."""
+        node = self.disk.find(self._parts(source))
+        self._change(
+            "link", lambda: os.link(source, target), lambda _: self.disk.change(self._to(target, node))
+        )
+
+    def unlink(self, path: Path | str) -> None:
+        """Take a name away."""
+        self._change("unlink", lambda: os.unlink(path), lambda _: self.disk.change(self._to(path, None)))
+
+    def rmdir(self, path: Path | str) -> None:
+        """Remove an empty folder."""
+        self._change("rmdir", lambda: os.rmdir(path), lambda _: self.disk.change(self._to(path, None)))
+
+    def rmtree(self, path: Path | str) -> None:
+        """Remove a folder name by name, each of which is a change."""
+        for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                self.rmtree(entry.path)
+            else:
+                self.unlink(entry.path)
+        self.rmdir(path)
+
+    def exchange(self, one: Path, other: Path) -> None:
+        """Exchange two names in one step; the second one, which readers see, carries it."""
+        first, second = self.disk.find(self._parts(one)), self.disk.find(self._parts(other))
+        self._change(
+            "exchange",
+            lambda: exchange(one, other),
+            lambda _: self.disk.change(self._to(other, first), self._to(one, second), whole=True),
+        )
+
+    # -- their parts
+
+    def _change(
+        self, kind: str, do: Callable[[], T], model: Callable[[T], None], file: int | None = None
+    ) -> T:
+        if self.dead or (file is not None and file not in self._files):
+            raise Crash(self.told)
+        self.kinds[kind] += 1
+        fault = self._strikes(kind, file)
+        if fault and not fault.after:
+            self._fail(fault, kind, file)
+        result = do()
+        model(result)
+        if kind in NAMING:
+            self.watch()
+        if fault:
+            if isinstance(result, int) and kind == "open":
+                self.close(result)
+            self._fail(fault, kind, file)
+        return result
+
+    def _strikes(self, kind: str, file: int | None) -> Fault | None:
+        """Count a change, and give the fault where it is the change's turn to fail."""
+        fault = self.fault
+        if fault is None or (fault.of and kind not in fault.of):
+            return None
+        if kind == "write" and file == self._writing:
+            self._writes += 1
+        else:
+            self._made, self._writes = self._made + 1, 0
+        self._writing = file if kind == "write" else None
+        early = kind == "write" and self._made == fault.at and self._writes < fault.within
+        if self._made < fault.at or early or (self._struck and not fault.lasting):
+            return None
+        self._struck = True
+        return fault
+
+    def _fail(self, fault: Fault, kind: str, file: int | None) -> None:
+        self.injected += 1
+        if fault.error is None:
+            self.dead, self.told = True, f"killed {'after' if fault.after else 'before'} {kind}"
+            raise Crash(self.told)
+        if kind == "fsync" and file is not None and not fault.after and self._files[file] in self.disk.text:
+            self.disk.torn.add(self._files[file])
+        raise OSError(fault.error, os.strerror(fault.error), kind)
+
+    def _parts(self, path: Path | str) -> tuple[str, ...]:
+        return Path(path).relative_to(self.root).parts
+
+    def _to(self, path: Path | str, node: int | None) -> Name:
+        *folder, name = self._parts(path)
+        return Name(self.disk.find(tuple(folder)), name, node)
+
+    def _add(self, path: Path | str, *, folder: bool) -> None:
+        node = next(self.disk.numbers)
+        if folder:
+            self.disk.seen[node] = {}
+        else:
+            self.disk.text[node] = bytearray()
+        self.disk.change(self._to(path, node))
+
+    def _opened(self, file: int, path: Path | str) -> None:
+        self._files[file] = self.disk.find(self._parts(path))
+
+    def _text(self, file: int) -> bytearray:
+        return self.disk.text[self._files[file]]
+
+
+def _unlike(there: dict[Path, Any], model: dict[Path, Any]) -> list[str]:
+    return sorted(str(path) for path in there.keys() | model.keys() if there.get(path) != model.get(path))

@@ -1,0 +1,309 @@
+"""Histories of tiny days for a store that fails, and what a reader of the lake may see at any moment.
+
+Relies on the engine that runs here and on a topic in memory, so that one run takes milliseconds. The lake
+that undisturbed runs leave is the reference for all others.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import structlog
+
+import jobs.steps
+from jobs.clean import clean, orphans
+from jobs.config import Late
+from jobs.daily import Outcome, run_day
+from jobs.storage import Lake, LockHolder
+from offsets.errors import NotPublished, StoreFailed
+from tests.faults.store import Fault, FaultyOs, Keeps, nothing
+from tests.lake_rows import Coordinate, files, places
+from tests.local_engine import Crash, LocalEngine, days, desk, order
+from tests.memory_topic import MemoryTopic
+
+HOLDER = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2026, 6, 1, tzinfo=UTC))
+MEMORY = Path("/dev/shm")
+LOCKS = ("_lock", "_lock.probe")
+"""The probe is another name of the lock: a loss of power can bring it back until the next day's run."""
+
+_RUN = re.compile(r"run\d\d")
+_HASH = re.compile(rb'"(sha256|checksum)": "[0-9a-f]{64}"')
+_RUNS: Counter[Path] = Counter()
+"""How many runs a lake has seen: they are named by it, so that equal histories leave equal disks."""
+
+
+Visible = dict[str, set[Coordinate]]
+
+
+@contextmanager
+def memory_folder() -> Iterator[Path]:
+    """Give a folder that is no disk's where there is one: thousands of files are made in it."""
+    with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="kafka-daily-") as made:
+        yield Path(made)
+
+
+def at(day: date, hours: float) -> datetime:
+    """Give an instant of a day; the zone of all stories is UTC."""
+    return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(hours=hours)
+
+
+# -- stories
+
+
+@dataclass(frozen=True, eq=False)
+class Story:
+    """A topic and its days."""
+
+    days: tuple[date, ...]
+    topic: MemoryTopic
+    tasks: int
+
+    def run(self, lake: Path, day: date, **changed: Any) -> Outcome:
+        """Run one day as a process of its own would."""
+        here = LocalEngine(self.topic, least_tasks=self.tasks)
+        terms: dict[str, Any] = {"late": Late.AMEND, "zone": "UTC", "first": self.days[0], "engine": here}
+        _RUNS[lake] += 1
+        table = replace(desk(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
+        with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs():
+            patched.setattr(jobs.steps, "_versions", lambda: {"kafka-daily": "0"})
+            return run_day(table, day)
+
+    @cache  # noqa: B019 - stories live as long as the tests
+    def lake(self, count: int) -> Path:
+        """Give the lake of the first days, left by undisturbed runs; copy it, never change it."""
+        folder = Path(tempfile.mkdtemp(prefix="kafka-daily-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        for day in self.days[:count]:
+            self.run(folder / "lake", day)
+        assert len(places(folder / "lake")) >= count, "each row lies in one place"
+        return folder / "lake"
+
+    @cache  # noqa: B019
+    def held(self, count: int) -> dict[str, object]:
+        """Give what the files of the reference hold."""
+        return dict(_held(self.lake(count)))
+
+    @cache  # noqa: B019
+    def visible(self, count: int) -> tuple[Visible, Visible]:
+        """Give what a reader is to see of each day in the end: its own rows, and those that amend it."""
+        folders = [f"date={day}" for day in self.days[:count]]
+        own, amended = ({day: set[Coordinate]() for day in folders} for _ in range(2))
+        for path in self.lake(count).glob("date=*/*.parquet"):
+            (own if path.name.startswith("part-") else amended)[path.parent.name].update(_rows(path))
+        return own, amended
+
+    def require(self, lake: Path, count: int) -> None:
+        """Check that a lake is the reference: rows, manifests, and nothing beside them but orphans."""
+        assert dict(_held(lake)) == self.held(count)
+        known = {*LOCKS, "_staging", *(f"date={day}" for day in self.days[:count])}
+        assert {path.name for path in lake.iterdir()} <= known
+        staging = lake / "_staging"
+        left = sorted(path.name for path in staging.iterdir()) if staging.exists() else []
+        assert [each.name for each in orphans(Lake(lake))] == left
+
+
+@cache
+def four_days() -> Story:
+    """Bad rows and early ones on each day; from the third on, late rows of two closed days as well."""
+    all_days = tuple(days(date(2026, 5, 4), date(2026, 5, 7)))
+    topic = MemoryTopic(2)
+    for day in all_days:
+        for partition in (0, 1):
+            topic.produce(partition, order(at(day, 2)), at(day, 2))
+            topic.produce(partition, order(at(day, 9)), at(day, 9))
+            if day >= all_days[2]:
+                topic.produce(partition, order(at(all_days[0], 5)), at(day, 10))
+                topic.produce(partition, order(at(all_days[1], 5)), at(day, 11))
+        topic.produce(0, b"not json", at(day, 12))
+        topic.produce(1, order(at(day, 25)), at(day, 13))
+    return Story(all_days, topic, tasks=2)
+
+
+@cache
+def three_weeks() -> Story:
+    """Twenty days, and one more that brings late rows of them all."""
+    all_days = tuple(days(date(2026, 5, 1), date(2026, 5, 21)))
+    topic = MemoryTopic()
+    for day in all_days:
+        topic.produce(0, order(at(day, 2)), at(day, 2))
+    for day in all_days[:-1]:
+        topic.produce(0, order(at(day, 3)), at(all_days[-1], 3))
+    return Story(all_days, topic, tasks=1)
+
+
+def _held(lake: Path) -> Iterator[tuple[str, object]]:
+    """Give the name of each file outside of staging, with the rows or the manifest in it.
+
+    The runs' names are masked, and hashes left out, since a footer names the run.
+    """
+    for name in files(lake):
+        if not name.startswith("_staging/") and name not in LOCKS:
+            yield _RUN.sub("RUN", name), _content((lake / name).read_bytes())
+
+
+@cache
+def _content(text: bytes) -> object:
+    if not text.startswith(b"PAR1"):
+        return _RUN.sub("RUN", _HASH.sub(b"", text).decode())
+    table = pq.ParquetFile(pa.BufferReader(text)).read(["kafka_partition", "kafka_offset"])
+    return tuple(zip(*table.to_pydict().values(), strict=True))
+
+
+def _rows(path: Path) -> tuple[Coordinate, ...]:
+    found = _content(path.read_bytes())
+    assert isinstance(found, tuple)
+    return found
+
+
+# -- the reader
+
+
+class Reader:
+    """Looks at `date=*/*.parquet` after each change, as a query would that runs at that moment."""
+
+    def __init__(self, lake: Path, story: Story, count: int) -> None:
+        """Learn from the reference what a whole day is."""
+        self.lake, self.looks = lake, 0
+        self._own, self._amended = story.visible(count)
+        self._names: list[tuple[str, str, int]] = []
+        self._last: set[Coordinate] = set()
+
+    def look(self) -> None:
+        """Check that every day seen is whole, that no row is seen twice, and that none went away."""
+        self.looks += 1
+        names = sorted(self._list())
+        if names == self._names:
+            return
+        self._names = names
+        everything: Counter[Coordinate] = Counter()
+        for day in sorted({day for day, _, _ in names}):
+            everything += self._look_at(day, [name for of, name, _ in names if of == day])
+        twice = [row for row, times in everything.items() if times > 1]
+        assert not twice, f"seen twice: {twice}"
+        assert self._last <= everything.keys(), f"gone: {self._last - everything.keys()}"
+        self._last = set(everything)
+
+    def _look_at(self, day: str, names: list[str]) -> Counter[Coordinate]:
+        seen = {name: _rows(self.lake / day / name) for name in names if name.endswith(".parquet")}
+        own = Counter(row for name, rows in seen.items() if name.startswith("part-") for row in rows)
+        late = Counter(row for name, rows in seen.items() if name.startswith("late-") for row in rows)
+        assert own.keys() == self._own[day], f"half of {day}"
+        assert "_manifest.json" in names, f"no manifest in {day}"
+        assert late.keys() <= self._amended[day], f"rows of another day in {day}"
+        return own + late
+
+    def forget(self) -> None:
+        """Let what was seen go away once: the power failed."""
+        self._last, self._names = set(), []
+
+    def _list(self) -> Iterator[tuple[str, str, int]]:
+        with suppress(FileNotFoundError):
+            for day in self.lake.iterdir():
+                if day.name.startswith("date="):
+                    yield day.name, "", 0
+                    with os.scandir(day) as entries:
+                        yield from ((day.name, entry.name, entry.inode()) for entry in entries)
+
+
+# -- the trial
+
+
+class Trial:
+    """A lake on a faulty store, watched by a reader, and the day that is to be settled."""
+
+    def __init__(self, folder: Path, story: Story, number: int, start: Path | None = None) -> None:
+        """Begin before the day of a number, from 0: after undisturbed runs, or from another lake."""
+        self.lake, self.story, self.number = folder / "lakes" / "orders", story, number
+        if number or start:
+            shutil.copytree(start or story.lake(number), self.lake)
+            _RUNS[self.lake] = number
+        self.store = FaultyOs(folder)
+        self.watch(number)
+
+    def watch(self, number: int) -> None:
+        """Let a reader look who knows the days up to a number."""
+        self.number = number
+        self.reader = Reader(self.lake, self.story, number + 1)
+        self.reader.look()
+        self.store.watch = self.reader.look
+
+    @property
+    def day(self) -> date:
+        """The day to be settled."""
+        return self.story.days[self.number]
+
+    @property
+    def committed(self) -> bool:
+        """Whether that day is there."""
+        return (self.lake / f"date={self.day}").exists()
+
+    def run(self, **changed: Any) -> Outcome:
+        """Run the day on the faulty store."""
+        with self.store.in_place():
+            return self.story.run(self.lake, self.day, **changed)
+
+    def stopped(self, fault: Fault, **changed: Any) -> Exception | None:
+        """Run the day in a process of its own, with a fault ahead; give what ended it."""
+        self.store.plant(fault)
+        try:
+            self.run(**changed)
+        except (Crash, StoreFailed, NotPublished) as ended:
+            return ended
+        finally:
+            self.store.plant()
+        return None
+
+    def power_loss(self, keeps: Keeps = nothing) -> None:
+        """Cut the power, and let the reader look at what is left."""
+        self.store.power_loss(keeps)
+        self.reader.forget()
+        self.reader.look()
+
+    def settle(self) -> None:
+        """Check that a plain rerun ends in the reference, and that no loss of power takes it back.
+
+        What a rerun does depends on the disk alone: a state that was settled before is not settled again.
+        """
+        self.store.require_all_seen()
+        self.reader.look()
+        state = (self.story, self.number, _RUNS[self.lake], self.store.disk.state())
+        if state in _SETTLED:
+            return
+        self.run()
+        self.store.require_all_seen()
+        self.require()
+        self.power_loss()
+        assert self.run().already, "a run ended well, and its day was lost"
+        self.require()
+        with self.store.in_place():
+            clean(Lake(self.lake), HOLDER)
+        assert orphans(Lake(self.lake)) == []
+        self.require()
+        _SETTLED.add(state)
+
+    def require(self) -> None:
+        """Check that the lake is the reference."""
+        self.story.require(self.lake, self.number + 1)
+
+
+_SETTLED: set[object] = set()
+
+
+def states() -> int:
+    """Count the different disks that were settled by a rerun so far."""
+    return len(_SETTLED)
