@@ -7,7 +7,7 @@ there and complete; before it nothing is; there is no moment between. The number
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 
@@ -51,7 +51,13 @@ def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp, *, amend
 
 
 def recommit(
-    lake: Lake, staged: Path, audited: Audited, files: Sequence[WrittenFile], kept: Kept, stamp: RunStamp
+    lake: Lake,
+    staged: Path,
+    audited: Audited,
+    files: Sequence[WrittenFile],
+    kept: Kept,
+    remade: Sequence[tuple[DataFile, WrittenFile]],
+    stamp: RunStamp,
 ) -> Manifest:
     """Put a day that was built again in the place of the old one, which goes into staging.
 
@@ -63,7 +69,12 @@ def recommit(
     placed = _place(folder, audited, files, stamp.run_id, amend=False)
     for amendment in kept.amendments:
         link(amendment, folder / amendment.name)
-    manifest = _manifest(audited, (*placed, *kept.late), stamp, revision=kept.revision)
+    for told, file in remade:
+        move(Path(file.path), folder / Path(told.path).name)
+    manifest = replace(
+        _manifest(audited, (*placed, *kept.late), stamp, revision=kept.revision),
+        remade=(*kept.remade, *(told for told, _ in remade)),
+    )
     _write(folder / MANIFEST_NAME, to_json(manifest))
     _sync_all(folder)
     if lake.day_folder(day).exists():
@@ -149,6 +160,7 @@ def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, re
         tally=audited.tally,
         causes=audited.causes,
         files=files,
+        remade=(),
         next=audited.next,
         started=stamp.started,
         audited=stamp.audited,

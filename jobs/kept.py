@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.storage import DAY_PREFIX, Lake, make_folder
-from offsets.errors import LedgerBroken, OffsetsLost
+from offsets.errors import LedgerBroken
 from offsets.history import History
-from offsets.model import DataFile, FileOffsets, Verdict, from_micros
+from offsets.model import DataFile, FileOffsets, Manifest, Verdict, from_micros
 from offsets.ranges import Offsets, Range
 
 if TYPE_CHECKING:
@@ -28,17 +28,28 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """An amendment that is damaged or gone, the manifest that names it, and its siblings that are intact."""
+
+    manifest: Manifest
+    file: DataFile
+    intact: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
     """What the new revision takes over: `late` files that lie in earlier days, `amendments` to link.
 
     `settled` are the offsets of those late files where the old manifest is gone; None where it says that they
-    are all of the day's late rows.
+    are all of the day's late rows. `remade` are amendments that an older revision made again.
     """
 
     revision: int
     late: tuple[DataFile, ...]
     settled: dict[int, Offsets] | None
     amendments: tuple[Path, ...]
+    damaged: tuple[Damaged, ...]
+    remade: tuple[DataFile, ...]
 
     def to_place(
         self, files: Sequence[WrittenFile], folder: Path, options: FileOptions
@@ -50,39 +61,50 @@ class Kept:
         if self.settled is None:
             return tuple(others)
         late = [file for file in files if file.verdict is Verdict.LATE]
-        return (*others, *_without(late, self.settled, folder, options))
+        return (*others, *without(late, self.settled, folder, options))
 
 
 def kept_of(lake: Lake, history: History) -> Kept:
     """Find what a rebuild of a day must take over.
 
     Raises:
-        OffsetsLost: an amendment of the day is damaged or gone, and so is where it came from.
         LedgerBroken: a late file that the day brought elsewhere cannot be read.
     """
-    amendments = tuple(_amendments(lake, history))
-    if own := history.own:
-        late = tuple(file for file in own.files if file.target)
-        return Kept(revision=own.revision + 1, late=late, settled=None, amendments=amendments)
-    late = tuple(_described(lake, path) for path in lake.amended_by(history.date))
-    return Kept(revision=2, late=late, settled=_settled(lake, late), amendments=amendments)
-
-
-def _amendments(lake: Lake, history: History) -> Iterator[Path]:
-    """Give the files that later days brought here, each with the contents that its manifest names."""
+    remade = {file.target: file for file in history.own.remade} if history.own else {}
+    amendments: list[Path] = []
+    damaged: list[Damaged] = []
     for manifest in history.after:
-        for file in manifest.files:
-            if file.target is None or file.day != history.date:
-                continue
-            places = (lake.root / file.target, lake.day_folder(manifest.day.date) / file.path)
-            intact = [path for path in places if _digest(path) == file.sha256]
-            if not intact:
-                raise OffsetsLost(
-                    expected=f"{places[0]} as run {manifest.run_id} of {manifest.day.date} wrote it",
-                    found="it is damaged" if places[0].exists() else "it is gone",
-                    do="The old day stays. Restore that file from a backup, then build the day again.",
-                )
-            yield intact[0]
+        files = [file for file in manifest.files if file.target and file.day == history.date]
+        found = {file.path: _intact(lake, manifest, file, remade.get(file.target)) for file in files}
+        intact = tuple(path for path in found.values() if path)
+        amendments += intact
+        damaged += [
+            Damaged(manifest=manifest, file=file, intact=intact) for file in files if not found[file.path]
+        ]
+    lost = {each.file.target for each in damaged}
+    late, settled, revision = _late(lake, history)
+    return Kept(
+        revision=revision,
+        late=late,
+        settled=settled,
+        amendments=tuple(amendments),
+        damaged=tuple(damaged),
+        remade=tuple(file for target, file in remade.items() if target not in lost),
+    )
+
+
+def _late(lake: Lake, history: History) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, int]:
+    """Give the late files that the day brought to earlier ones, and the revision that comes next."""
+    if own := history.own:
+        return tuple(file for file in own.files if file.target), None, own.revision + 1
+    paths = lake.amended_by(history.date)
+    return tuple(_described(lake, path) for path in paths), offsets_of(paths), 2
+
+
+def _intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None) -> Path | None:
+    """Find an amendment with the contents that were recorded: in the day, else where it came from."""
+    places = (lake.root / str(file.target), lake.day_folder(manifest.day.date) / file.path)
+    return next((path for path in places if _digest(path) == (remade or file).sha256), None)
 
 
 def _digest(path: Path) -> str | None:
@@ -129,17 +151,18 @@ def _described(lake: Lake, path: Path) -> DataFile:
     )
 
 
-def _settled(lake: Lake, late: Sequence[DataFile]) -> dict[int, Offsets]:
+def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
+    """Read which offsets files hold, all together."""
     from jobs.parquet import read_back
 
     found: dict[int, list[Range]] = {}
-    for file in late:
-        for partition, offsets in read_back(lake.root / str(file.target)).offsets.items():
+    for path in files:
+        for partition, offsets in read_back(path).offsets.items():
             found.setdefault(partition, []).extend(offsets or ())
     return {partition: Offsets.of(ranges) for partition, ranges in found.items()}
 
 
-def _without(
+def without(
     files: Sequence[WrittenFile], settled: dict[int, Offsets], folder: Path, options: FileOptions
 ) -> Iterator[WrittenFile]:
     """Write late files again without the rows that lie elsewhere."""

@@ -7,6 +7,7 @@ stays. The amendments that the day has received are kept, by link.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,20 +16,21 @@ import structlog
 
 from jobs.amend import finish_moves
 from jobs.daily import Outcome
+from jobs.hold import hold_against
 from jobs.kept import Kept, kept_of
 from jobs.planning import Desk, Planned
+from jobs.remake import remake
 from jobs.steps import Steps, audit_day, lock_holder, run_stamp, settle_plan, staging
 from jobs.storage import sync_folder
-from offsets.errors import AuditFailed, ContractChanged, OffsetsLost, TopicChanged
+from offsets.errors import ContractChanged, OffsetsLost, TopicChanged
 from offsets.history import History, Recorded, read_history
-from offsets.model import Accepted, DayPlan, Gaps, Manifest, Tally, Verdict
+from offsets.model import Accepted, DataFile, DayPlan, Manifest
 
 if TYPE_CHECKING:
     from jobs.audit import Audited
+    from jobs.report import WrittenFile
 
 log = structlog.get_logger(__name__)
-TRADING = (Verdict.IN_DAY, Verdict.INVALID)
-"""Another contract may move records between these two; any other move would settle them twice or never."""
 
 
 def rebuild_day(desk: Desk, day: date) -> Outcome:
@@ -54,8 +56,9 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
             steps.end("read_settle_write")
             audited = audit_day(desk, plan, reports, staged, few_invalid=bool(plan.accepted.contract))
             hold_against(audited, recorded)
+            remade = tuple(remake(desk, history, kept.damaged, staged))
             steps.end("audit")
-            manifest = _exchange(desk, staged, audited, kept, started)
+            manifest = _exchange(desk, staged, audited, kept, remade, started)
             steps.end("commit")
             log.info("rebuilt", day=str(day), run=desk.run_id, revision=manifest.revision)
         return Outcome(manifest=manifest, already=False, seconds=steps.seconds)
@@ -124,67 +127,22 @@ def _require_retained(desk: Desk, recorded: Recorded) -> None:
             )
 
 
-def hold_against(audited: Audited, recorded: Recorded) -> None:
-    """Hold what became of each offset now against what became of it then.
-
-    Raises:
-        OffsetsLost: compaction has taken records since.
-        AuditFailed: an offset met another fate.
-    """
-    for part, then in zip(audited.next.partitions, recorded.next.partitions, strict=True):
-        if (part.seen_until, part.pending) != (then.seen_until, then.pending):
-            raise _failed(f"partition {part.partition} to leave pending {then.pending}", f"{part.pending}")
-    if recorded.manifest is None:
-        return
-    for gap, before in zip(audited.gaps, recorded.manifest.gaps, strict=True):
-        _hold_gaps(gap, before, compacted=audited.plan.compacted is not False)
-    fates, before_fates = _fates(audited.tally), _fates(recorded.manifest.tally)
-    for partition, verdict in sorted(fates.keys() | before_fates.keys()):
-        if verdict in TRADING and audited.plan.accepted.contract:
-            continue
-        now, old = fates.get((partition, verdict)), before_fates.get((partition, verdict))
-        if now != old:
-            raise _failed(
-                f"the same records of partition {partition} to be {verdict}: {old[0] if old else 0:,}",
-                f"{now[0] if now else 0:,}, or other ones",
-            )
-
-
-def _hold_gaps(now: Gaps, before: Gaps, *, compacted: bool) -> None:
-    grown, shrunk = now.offsets - before.offsets, before.offsets - now.offsets
-    if len(grown):
-        if not compacted:
-            raise _failed(f"partition {now.partition} to deliver {grown} again", "nothing there")
-        raise OffsetsLost(
-            expected=f"partition {now.partition} to hold all that the day was made of",
-            found=f"{len(grown)} records fewer, which compaction took",
-            do="The old day stays: what it was made of is gone. Restore the day from a backup.",
-        )
-    if len(shrunk):
-        raise _failed(f"nothing at {shrunk} of partition {now.partition}, as then", "records")
-
-
-def _fates(tally: tuple[Tally, ...]) -> dict[tuple[int, Verdict], tuple[int, str]]:
-    return {(each.partition, each.verdict): (each.rows, each.digest) for each in tally}
-
-
-def _exchange(desk: Desk, staged: Path, audited: Audited, kept: Kept, started: datetime) -> Manifest:
+def _exchange(
+    desk: Desk,
+    staged: Path,
+    audited: Audited,
+    kept: Kept,
+    remade: Sequence[tuple[DataFile, WrittenFile]],
+    started: datetime,
+) -> Manifest:
     from jobs.commit import recommit
     from jobs.steps import file_options
 
     files = kept.to_place(audited.files, staged / "kept", file_options(desk, audited.plan))
-    return recommit(desk.lake, staged, audited, files, kept, run_stamp(desk, started))
+    return recommit(desk.lake, staged, audited, files, kept, remade, run_stamp(desk, started))
 
 
 def _row_bytes(recorded: Recorded) -> float:
     from jobs.sizing import bytes_per_row
 
     return bytes_per_row(recorded.manifest, None)
-
-
-def _failed(expected: str, found: str) -> AuditFailed:
-    return AuditFailed(
-        expected=expected,
-        found=found,
-        do="The old day stays; staging is kept as evidence. A rebuild may move no record to another fate.",
-    )

@@ -40,6 +40,19 @@ class Recorded:
     first_offsets: tuple[PartitionStart, ...]
     manifest: Manifest | None
 
+    @classmethod
+    def of(cls, manifest: Manifest) -> Recorded:
+        """Take what a day's own manifest says."""
+        return cls(
+            day=manifest.day,
+            contract=manifest.contract,
+            consumed=manifest.consumed,
+            spans=manifest.spans,
+            next=manifest.next,
+            first_offsets=manifest.first_offsets,
+            manifest=manifest,
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
@@ -62,18 +75,7 @@ class History:
             ConfigWrong: it was never committed.
             LedgerBroken: its own manifest is gone, and no later day tells of it.
         """
-        if self.own:
-            own = self.own
-            return Recorded(
-                day=own.day,
-                contract=own.contract,
-                consumed=own.consumed,
-                spans=own.spans,
-                next=own.next,
-                first_offsets=own.first_offsets,
-                manifest=own,
-            )
-        return self._by_neighbours()
+        return Recorded.of(self.own) if self.own else self._by_neighbours()
 
     def _by_neighbours(self) -> Recorded:
         if not self.before or not self.after:

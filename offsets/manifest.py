@@ -71,6 +71,7 @@ def _from_format_1(old: dict[str, Any]) -> dict[str, Any]:
         "accepted": old["accepted"] | {"loss": []},
         "cleanup_policy": policy,
         "transactional": None,
+        "remade": [],
         "gaps": gaps,
         "tally": [{**tally, "digest": ""} for tally in old["tally"]],
     }

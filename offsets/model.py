@@ -441,6 +441,8 @@ class Manifest:
     """The commit record of one day: what was planned, found and written, and where the next day starts.
 
     `transactional` tells whether the day's gaps show transactions; None where compaction may have made them.
+    `remade` are amendments of this day whose bytes a rebuild made again: of these it tells what the file is,
+    and not the manifest of the day that brought them.
     """
 
     run_id: str
@@ -459,6 +461,7 @@ class Manifest:
     tally: tuple[Tally, ...]
     causes: tuple[CauseCount, ...]
     files: tuple[DataFile, ...]
+    remade: tuple[DataFile, ...]
     next: Checkpoint
     started: datetime
     audited: datetime

@@ -120,6 +120,7 @@ def full() -> Manifest:
         ),
         causes=(CauseCount(cause="Malformed JSON: “truncated”", rows=1, partition=0, offset=27),),
         files=(day_file, late_file, invalid_file),
+        remade=(replace(late_file, path="_late/date=2026-03-29/late-2026-03-30-r2-00001.parquet"),),
         next=Checkpoint(
             topic=TOPIC,
             partitions=(
@@ -159,6 +160,7 @@ def empty(day: date, before: Manifest | None = None, *, seen_until: int = 0) -> 
         tally=(),
         causes=(),
         files=(),
+        remade=(),
         next=old,
     )
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date, timedelta
 from enum import StrEnum
+from typing import Any
 
-from jobs.record.columns import Column, ddl
+from jobs.record.columns import Column, ddl, parse_type
 from offsets.model import Contract
 
 DECODER_VERSION = 1
@@ -84,3 +85,28 @@ class Rules:
                 "tombstones": self.tombstones.value,
             }
         )
+
+
+def rules_of(contract: Contract) -> Rules:
+    """Give the rules that made a contract.
+
+    Raises:
+        ValueError: another decoder made it, or it lacks a term.
+    """
+    terms: Any = contract.terms
+    if terms.get("decoder") != DECODER_VERSION:
+        raise ValueError(f"a contract of decoder {terms.get('decoder')}; this one is {DECODER_VERSION}")
+    time, record, validity = terms["event_time"], terms["record"], terms["validity"]
+    return Rules(
+        format=RecordFormat(record["format"]),
+        columns=tuple(Column(name, parse_type(type)) for name, type in record["columns"].items()),
+        kafka_columns=frozenset(record["kafka_columns"]),
+        event_time=EventTimeRule(
+            path=tuple(time["field"].split(".")) if time["field"] else (),
+            format=TimeFormat(time["format"] or TimeFormat.ISO8601),
+            zone=time["zone"] or "UTC",
+        ),
+        past=timedelta(seconds=validity["past_seconds"]),
+        future=timedelta(seconds=validity["future_seconds"]),
+        tombstones=Tombstones(terms["tombstones"]),
+    )

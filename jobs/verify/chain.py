@@ -13,7 +13,7 @@ from datetime import date
 from jobs.storage import Lake
 from offsets.errors import DayTaken, LedgerBroken, StoreFailed
 from offsets.ledger import ONE_DAY, check_link, read_manifest
-from offsets.model import IN_FILES, Manifest, Span, Verdict
+from offsets.model import IN_FILES, DataFile, Manifest, Span, Verdict
 from offsets.ranges import Offsets
 
 
@@ -28,6 +28,12 @@ class Chain:
     def days(self) -> list[date]:
         """The days that have a folder, in order."""
         return sorted([*self.manifests, *self.broken])
+
+    def as_it_is(self, file: DataFile) -> DataFile:
+        """Give a file as it was written last: a rebuild may have made an amendment of its day again."""
+        there = self.manifests.get(file.day) if file.target and file.day else None
+        remade = there.remade if there else ()
+        return next((each for each in remade if each.target == file.target), file)
 
     @property
     def newest(self) -> date | None:

@@ -52,7 +52,7 @@ def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> Name
     problem = _misplaced(lake, file, own, found, newest)
     return NamedFile(
         manifest=manifest,
-        file=file,
+        file=chain.as_it_is(file),
         path=found.path,
         open_move=bool(file.target and found.source and newest and not problem),
         problem=problem,

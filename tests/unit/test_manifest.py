@@ -106,6 +106,7 @@ def test_the_frozen_copy_of_format_1_stays_readable() -> None:
         now,
         accepted=replace(now.accepted, loss=()),
         transactional=None,
+        remade=(),
         tally=tuple(replace(each, digest="") for each in now.tally),
     )
     assert from_json((FROZEN / "manifest-format-1.json").read_bytes(), "format 1") == then

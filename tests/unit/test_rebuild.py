@@ -20,6 +20,8 @@ from jobs.planning import Accept
 from jobs.rebuild import rebuild_day
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.storage import Lake
+from jobs.verify.lake import verify
+from jobs.verify.level import Level
 from offsets.errors import (
     AuditFailed,
     ConfigWrong,
@@ -148,11 +150,50 @@ def test_late_rows_of_a_day_that_is_gone_which_lie_nowhere_yet_are_set_aside(
     )
 
 
-def test_a_day_that_lost_an_amendment_says_so_and_stays(lake: Path, topic: MemoryTopic) -> None:
-    next(lake.glob(f"date={SECOND}/late-*")).unlink()
-    with pytest.raises(OffsetsLost, match="it is gone"):
-        rebuild(lake, topic, SECOND)
-    rebuild(lake, topic, THIRD)
+@pytest.mark.parametrize("harm", [os.unlink, lambda path: path.write_bytes(b"PAR1")], ids=["gone", "broken"])
+@pytest.mark.parametrize("by", [THIRD, FOURTH])
+def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it(
+    lake: Path, topic: MemoryTopic, by: date, harm: Callable[[Path], None]
+) -> None:
+    """Also after the contract changed, and also where the whole folder is gone; and it is kept from then on."""
+    before = state(lake)
+    (lost,) = lake.glob(f"date={SECOND}/late-{by}-*")
+    harm(lost)
+    assert problems(lake)
+    manifest = rebuild(lake, topic, SECOND).manifest
+    assert [file.target for file in manifest.remade] == [lost.relative_to(lake).as_posix()]
+    assert state(lake) == before
+    assert problems(lake) == ()
+    narrow = replace(RULES, columns=RULES.columns[:1])
+    assert (
+        rebuild(lake, topic, SECOND, rules=narrow, accept=Accept(contract=True)).manifest.remade
+        == manifest.remade
+    )
+    assert problems(lake) == ()
+    shutil.rmtree(lake / f"date={SECOND}")
+    assert len(rebuild(lake, topic, SECOND).manifest.remade) == 2
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def problems(lake: Path) -> tuple[str, ...]:
+    return verify(Lake(lake), None, lambda done, total: None, Level.RECORDS).problems
+
+
+def test_an_amendment_that_kafka_no_longer_holds_is_lost_and_the_day_stays(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    (lost,) = lake.glob(f"date={SECOND}/late-{FOURTH}-*")
+    lost.unlink()
+    late = next(each for each in topic.logs[1].records if each.offset == offset_of(topic, lost.name))
+    topic.compact(1, [late.offset])
+    refused(lake, topic, AuditFailed, "again")
+
+
+def offset_of(topic: MemoryTopic, name: str) -> int:
+    """Find the record that the fourth day dates into the second."""
+    when = midnight(FOURTH, ZONE) - timedelta(hours=30)
+    return next(each.offset for each in topic.logs[1].records if each.value == order(when))
 
 
 def test_an_amendment_that_still_lies_where_it_came_from_is_taken_from_there(
