@@ -14,12 +14,12 @@ from tests.produce import Record, order, send
 DAYS = [FIRST, FIRST + timedelta(days=1)]
 ROWS = 30_000
 """So many records a partition."""
-LATE = timedelta(hours=1)
+LATE = timedelta(hours=2)
 
 
 @pytest.fixture
 def two_days(broker: Broker, topic: MakeTopic) -> tuple[str, list[Said]]:
-    """Fill a topic of two partitions; every ninth order is an hour behind its stamp."""
+    """Fill a topic of two partitions; every ninth order is two hours behind its stamp, so some are late."""
     name, start = topic(partitions=2), midnight(DAYS[0])
     records: list[Record] = []
     for number in range(ROWS):

@@ -66,6 +66,7 @@ def run_soak(
             broker = held.enter_context(BrokerProcess())
         soak = _Soak(out, folder, broker, random.Random(chosen), keep=keep)
         out.print(f"Apache Kafka at {broker.bootstrap_servers}, seed {chosen}")
+        held.callback(soak.end)
         soak.produce(records)
         try:
             soak.go(kills)
@@ -104,7 +105,7 @@ class _Soak:
     ) -> None:
         self.tally, self.truth = Tally(), list[Produced]()
         self._out, self._folder, self._broker, self._rng = out, folder, broker, rng
-        self._keep = keep
+        self._keep, self._behind = keep, ExitStack()
         self._days = demo_days(datetime.now(UTC), ZONE)
 
     def produce(self, records: int) -> None:
@@ -116,6 +117,10 @@ class _Soak:
             self.truth = produce(servers, TOPIC, orders, on_progress=lambda sent: None)
         write_truth(self._folder / "truth.parquet", self.truth)
         self._out.print(f"{len(self.truth):,} orders of {self._days[0]} to {self._days[-1]}, {ZONE}")
+
+    def end(self) -> None:
+        """End what a run, or a killed one, has left running."""
+        self._behind.close()
 
     def go(self, kills: int) -> None:
         """Measure one run, then kill."""
@@ -155,7 +160,10 @@ class _Soak:
         self.tally.runs += 1
         said = f"{lake.folder.name}, run {self.tally.runs}, {self.tally.dealt} kills so far"
         days = ("--from", str(self._days[0]), "--to", str(self._days[-1]))
-        with self._out.status(said), lake.jobs.started("run", *days) as (child, log):
+        # what a killed driver left behind goes on beside this run, and is ended after it
+        with self._out.status(said), self._behind:
+            self._behind = ExitStack()
+            child, log = self._behind.enter_context(lake.jobs.started("run", *days))
             steps = Steps(log)
             hit = self._strike(child, steps, moment)
             code = _code(child, log)

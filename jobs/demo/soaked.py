@@ -86,4 +86,5 @@ class Soaked:
             f"{self.produced:,} records, exact at each of {tally.checks} looks "
             f"({tally.checked:,} records looked at)\n"
             f"{tally.orphans} orphans in staging, {self.seconds:,.0f} s, seed {self.seed}"
+            + (f"\nKept: {self.kept}" if self.kept else "")
         )

@@ -6,55 +6,35 @@ Each run here is a process of its own with a JVM of its own, since that is what 
 from __future__ import annotations
 
 import fcntl
-import json
+import multiprocessing
 import os
 import random
+import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import timedelta
+from functools import partial
+from multiprocessing.queues import SimpleQueue
+from multiprocessing.synchronize import Event
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.demo.children import CommandLine
+from jobs.demo.moments import Step, Steps
 from jobs.source import Engine
 from tests import lake as lakes
-from tests.brokers import Broker, MakeTopic
-from tests.engine import FIRST, Child, Command, Configured
-from tests.oracle import Said, assert_exact, midnight, night, said
+from tests.engine import Child, Command, Configured
+from tests.oracle import Said, assert_exact, night
 from tests.processes import command_of, descendants, jvm_of, lives, parent_of, until
-from tests.produce import Record, order, send
+from tests.two_days import DAYS
 
-DAYS = [FIRST, FIRST + timedelta(days=1)]
-ROWS = 30_000
-"""So many records a partition that tasks write for a while."""
 WAIT = 60.0
-
-
-@pytest.fixture
-def two_days(broker: Broker, topic: MakeTopic) -> tuple[str, list[Said]]:
-    """Two days of orders over two partitions; every ninth is an hour behind its stamp."""
-    name, start = topic(partitions=2), midnight(DAYS[0])
-    records: list[Record] = []
-    for number in range(ROWS):
-        stamp = start + timedelta(hours=47) * number / ROWS
-        at = stamp - timedelta(hours=1) if number % 9 == 0 else stamp
-        records += [order(at, partition, stamp=stamp, n=number) for partition in range(2)]
-    offsets = send(broker.bootstrap_servers, name, records)
-    words = said(records, offsets)
-    late = timedelta(hours=1)
-    return name, [
-        Said(
-            partition=each.partition,
-            offset=each.offset,
-            stamp=each.stamp,
-            happened=each.happened - late if number // 2 % 9 == 0 and each.happened else each.happened,
-        )
-        for number, each in enumerate(words)
-    ]
 
 
 def test_after_kills_at_three_random_moments_a_rerun_is_exact(
@@ -172,21 +152,84 @@ def test_a_killed_worker_is_retried_where_spark_may_and_the_day_is_exact(
     assert_exact(lake, words, [night(DAYS[0])])
 
 
-def test_of_two_runs_at_once_one_commits(
-    two_days: tuple[str, list[Said]], configured: Configured, child: Child, lake: Path
+def test_a_driver_killed_at_each_step_that_its_log_names_leaves_what_a_rerun_makes_exact(
+    two_days: tuple[str, list[Said]], configured: Configured, child: Child, command: Command, lake: Path
 ) -> None:
     topic, words = two_days
-    cli = child(configured(topic))
-    command = ("run", "--date", str(DAYS[0]), "--json")
-    with cli.started(*command) as (one, log), cli.started(*command) as (two, other):
-        codes = {one.wait(WAIT * 2): log, two.wait(WAIT * 2): other}
-    assert 0 in codes, log.read_text()
-    assert set(codes) <= {0, 11}
-    if 11 in codes:
-        refusal = json.loads(codes[11].with_suffix(".out").read_text())
-        assert refusal["error"] == "LakeLocked"
-    assert len(lakes.manifests(lake)) == 1
-    assert_exact(lake, words, [night(DAYS[0])])
+    config, last = configured(topic), ("run", "--date", str(DAYS[1]))
+    cli = child(config)
+    assert command(config, "run", "--date", str(DAYS[0])).code == 0
+    shutil.copytree(lake, one_day := lake.with_name("one-day"))
+    committed = {Step.SPARK: {1}, Step.TASKS: {1}, Step.AUDIT: {1}, Step.COMMIT: {1, 2}, Step.AMEND: {2}}
+    for step, lawful in committed.items():
+        shutil.rmtree(lake)
+        shutil.copytree(one_day, lake)
+        with cli.started(*last) as (driver, log):
+            steps = Steps(log)
+            until(partial(_reached, driver, steps, step))
+            driver.kill()
+            assert driver.wait() == -signal.SIGKILL, log.read_text()
+            assert_whole_or_absent(lake)
+            assert_lock_free(lake)
+            assert len(lakes.manifests(lake)) in lawful, step
+            # what the driver left behind may still be at work
+            assert command(config, *last).code == 0
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)
+        assert not list(lake.glob("date=*/_late/**/*.parquet"))
+        assert_exact(lake, words, [night(day) for day in DAYS])
+
+
+def _reached(driver: subprocess.Popen[bytes], steps: Steps, step: Step) -> bool:
+    assert driver.poll() is None, f"it ended before {step}"
+    steps.look()
+    return steps.began(step, 0) is not None
+
+
+def test_of_a_zombie_attempt_that_writes_on_through_the_commit_nothing_is_seen(
+    two_days: tuple[str, list[Said]], configured: Configured, command: Command, lake: Path
+) -> None:
+    topic, words = two_days
+    config, context = configured(topic), multiprocessing.get_context("spawn")
+    ready, over, told = context.Event(), context.Event(), context.SimpleQueue()
+    zombie = context.Process(target=_write_on, args=(lake, ready, over, told), daemon=True)
+    zombie.start()
+    try:
+        assert ready.wait(WAIT)
+        for day in DAYS:
+            assert command(config, "run", "--date", str(day)).code == 0
+    finally:
+        over.set()
+        runs = told.get()
+        zombie.join(WAIT)
+    assert sorted(run[:10] for run in runs) == list(map(str, DAYS))
+    assert all(before > 0 and refused > 0 for before, refused in runs.values()), runs
+    assert_whole_or_absent(lake)
+    assert_exact(lake, words, [night(day) for day in DAYS])
+
+
+def _write_on(lake: Path, ready: Event, over: Event, told: SimpleQueue[dict[str, tuple[int, int]]]) -> None:
+    """Write rows that were settled elsewhere into an attempt of each run, for as long as it takes them.
+
+    Tells for each run how many files it took, and how often it refused one.
+    """
+    row = pa.table({"kafka_partition": pa.array([0], pa.int32()), "kafka_offset": pa.array([0], pa.int64())})
+    counts: dict[str, tuple[int, int]] = {}
+    folders: dict[str, Path] = {}
+    ready.set()
+    while not over.wait(0.001):
+        for attempts in (lake / "_staging").glob("20*/attempts"):
+            if attempts.parent.name not in folders:
+                folders[attempts.parent.name] = attempts / "0-zombie"
+                (attempts / "0-zombie").mkdir()
+        for run, folder in folders.items():
+            took, refused = counts.get(run, (0, 0))
+            try:
+                pq.write_table(row, folder / f"part-{took:05d}.parquet.part")
+                counts[run] = took + 1, refused
+            except OSError:
+                counts[run] = took, refused + 1
+    told.put(counts)
 
 
 def attempts(lake: Path) -> list[Path]:
@@ -195,12 +238,17 @@ def attempts(lake: Path) -> list[Path]:
 
 
 def assert_whole_or_absent(lake: Path) -> None:
-    """Every day folder holds what its manifest names; all else lies in staging."""
-    for folder in lake.glob("date=*"):
-        document = json.loads((folder / "_manifest.json").read_bytes())
-        named = {file["path"]: file["bytes"] for file in document["files"]}
-        lie = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*.parquet")}
-        assert lie == named
+    """Every day holds what its manifest names, late files here or where they go; all else lies in staging."""
+    lie = {path.relative_to(lake).as_posix(): path for path in lake.glob("date=*/**/*.parquet")}
+    for document in lakes.manifests(lake):
+        for file in document["files"]:
+            source = lie.pop(f"date={document['day']['date']}/{file['path']}", None)
+            target = lie.pop(file["target"], None)
+            found = [path for path in (source, target) if path]
+            assert [path.stat().st_size for path in found[:1]] == [file["bytes"]]
+            assert found[0].samefile(found[-1])
+    assert not lie
+    assert len(list(lake.glob("date=*"))) == len(lakes.manifests(lake))
     others = {path.name for path in lake.iterdir() if not path.name.startswith("date=")}
     assert others <= {"_staging", "_lock"}
 
