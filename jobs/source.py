@@ -99,13 +99,14 @@ class Engine:
     @property
     def cores(self) -> int:
         """How many tasks run at once."""
-        return self.session.sparkContext.defaultParallelism
+        with _job_errors():
+            return self.session.sparkContext.defaultParallelism
 
     @property
     def session(self) -> SparkSession:
         """The session; the first use starts it."""
         if self._session is None:
-            with _signals_wait():
+            with _signals_wait(), _job_errors():
                 self._session = _start(self._keys)
         return self._session
 
@@ -124,7 +125,6 @@ class Engine:
             RunFailed: Spark gave up.
         """
         headers = "headers" in order.rules.kafka_columns
-        frame = _records(self.session, plan, self._kafka, piece=piece, headers=headers).coalesce(tasks)
 
         def settle_task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             context = TaskContext.get()
@@ -133,6 +133,7 @@ class Engine:
             yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
 
         with _job_errors(), self._watched(tasks, progress):
+            frame = _records(self.session, plan, self._kafka, piece=piece, headers=headers).coalesce(tasks)
             rows = frame.mapInArrow(settle_task, "report binary").collect()
         return [pickle.loads(bytes(row.report)) for row in rows]
 

@@ -27,6 +27,7 @@ import pytest
 
 from jobs.demo.children import CommandLine
 from jobs.demo.moments import Step, Steps
+from jobs.demo.victims import Victim, kill_one
 from jobs.source import Engine
 from tests import lake as lakes
 from tests.engine import Child, Command, Configured
@@ -118,6 +119,23 @@ def test_a_signal_while_spark_starts_leaves_nothing_running(
         until(lambda: not any(map(lives, family)), seconds=30)
         assert "Traceback" not in log.read_text()
     assert_lock_free(lake)
+
+
+def test_a_jvm_killed_while_spark_starts_fails_the_run_and_the_rerun_is_exact(
+    two_days: tuple[str, list[Said]], configured: Configured, child: Child, command: Command, lake: Path
+) -> None:
+    topic, words = two_days
+    config = configured(topic)
+    with child(config).started("run", "--date", str(DAYS[0])) as (driver, log):
+        until(lambda: any("SparkSubmit" in command_of(pid) for pid in descendants(driver.pid)))
+        time.sleep(random.uniform(0, 2.0))
+        assert kill_one(driver.pid, Victim.JVM, random.Random()) is Victim.JVM
+        assert driver.wait(WAIT) == 15, log.read_text()
+    assert "RunFailed" in log.read_text()
+    assert not lakes.manifests(lake)
+    assert_whole_or_absent(lake)
+    assert command(config, "run", "--date", str(DAYS[0])).code == 0
+    assert_exact(lake, words, [night(DAYS[0])])
 
 
 def test_a_killed_worker_fails_the_run_and_the_rerun_is_exact(
