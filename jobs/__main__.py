@@ -282,7 +282,8 @@ def soak(
         int, typer.Option("--records", min=1000, help="About how many records, over three days.")
     ] = 500_000,
     seed: Annotated[
-        int | None, typer.Option("--seed", show_default=False, help="Draw the same moments again.")
+        int | None,
+        typer.Option("--seed", show_default=False, help="For what is drawn; delays follow the pace."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the lakes to look at.")] = False,
     json: Json = False,
