@@ -70,12 +70,13 @@ def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:
         classes = _classes(manifest, span, held)
         rest = span.reads
         for name, offsets in classes.items():
-            if twice := offsets - rest:
+            left = rest - offsets
+            if len(left) != len(rest) - len(offsets):
                 problems.append(
-                    f"{day}: partition {span.partition}: {twice} are {name}, and have another fate too "
-                    "or were not read"
+                    f"{day}: partition {span.partition}: {offsets - rest} are {name}, and have another fate "
+                    "too or were not read"
                 )
-            rest = rest - offsets
+            rest = left
         tally = {each.verdict: each for each in manifest.tally if each.partition == span.partition}
         counted = sum(tally[verdict].rows for verdict in COUNTED_ALONE if verdict in tally)
         unexplained += max(len(rest) - counted, 0)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs import render
 from jobs.config import Late
 from jobs.daily import run_day
 from jobs.parquet import read_back
@@ -662,6 +663,50 @@ def test_rows_of_a_partition_that_was_not_read_are_found(lake: Path) -> None:
 
     rewritten(lake, SECOND, Verdict.LATE, foreign)
     assert any("partitions [9], which it did not read" in each for each in problems(lake))
+
+
+def test_rows_without_an_event_time_are_found(lake: Path) -> None:
+    rewritten(lake, SECOND, Verdict.IN_DAY, lambda table: table.drop_columns(["event_time"]))
+    assert any("has rows without an event time" in each for each in problems(lake))
+
+
+def test_a_file_that_holds_other_offsets_than_its_manifest_says_is_found(lake: Path) -> None:
+    file = manifest_of(lake, SECOND).files_of(Verdict.IN_DAY)[0]
+    first, second = file.offsets
+    wider = replace(first, until_offset=first.until_offset + 1)
+    refile(lake, SECOND, file, replace(file, offsets=(wider, second)))
+    assert any("partition 0 holds other offsets than" in each for each in problems(lake))
+
+
+def test_a_file_that_holds_a_partition_which_its_manifest_does_not_name_is_found(lake: Path) -> None:
+    file = manifest_of(lake, SECOND).files_of(Verdict.IN_DAY)[0]
+    all_of_it = replace(file.offsets[0], rows=file.rows)
+    refile(lake, SECOND, file, replace(file, offsets=(all_of_it,)))
+    assert any("holds rows of partitions [1]" in each for each in problems(lake))
+
+
+# -- what a person sees
+
+
+def test_a_person_is_shown_open_moves_losses_and_problems_as_they_are(
+    tmp_path: Path, amended: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, source, target = late_of(amended, THIRD)
+    source.parent.mkdir(parents=True, exist_ok=True)
+    target.rename(source)
+    part(amended).unlink()
+    found = look(amended)
+    render.verified(found)
+    shown = capsys.readouterr().out
+    assert f"late rows to {file.target}" in shown
+    assert all(f"wrong {problem}" in shown for problem in found.problems)
+    assert "not as committed (level records): 3 day(s)" in shown
+    topic = a_lossy_lake(tmp_path / "lossy")
+    render.verified(look(tmp_path / "lossy", Level.KAFKA, topic))
+    shown = capsys.readouterr().out
+    assert "lossy 2026-03-29: Kafka lost offsets 1:3-5" in shown
+    assert "gone by retention" in shown
+    assert "all as committed (level kafka)" in shown
 
 
 # -- Kafka
