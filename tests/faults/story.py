@@ -29,6 +29,7 @@ import jobs.steps
 from jobs.clean import clean, orphans
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
+from jobs.planning import Desk
 from jobs.storage import Lake, LockHolder
 from offsets.errors import NotPublished, StoreFailed
 from tests.faults.store import Fault, FaultyOs, Keeps, nothing
@@ -81,7 +82,11 @@ class Story:
         table = replace(desk(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
         with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs():
             patched.setattr(jobs.steps, "_versions", lambda: {"kafka-daily": "0"})
-            return run_day(table, day)
+            return self.command(table, day)
+
+    def command(self, table: Desk, day: date) -> Outcome:
+        """Do what the story is about."""
+        return run_day(table, day)
 
     @cache  # noqa: B019 - stories live as long as the tests
     def lake(self, count: int) -> Path:
@@ -96,7 +101,7 @@ class Story:
     @cache  # noqa: B019
     def held(self, count: int) -> dict[str, object]:
         """Give what the files of the reference hold."""
-        return dict(_held(self.lake(count)))
+        return dict(self.files(self.lake(count)))
 
     @cache  # noqa: B019
     def visible(self, count: int) -> tuple[Visible, Visible]:
@@ -107,9 +112,18 @@ class Story:
             (own if path.name.startswith("part-") else amended)[path.parent.name].update(_rows(path))
         return own, amended
 
+    def files(self, lake: Path) -> Iterator[tuple[str, object]]:
+        """Give the name of each file outside of staging, with the rows or the manifest in it.
+
+        The runs' names are masked, and hashes left out, since a footer names the run.
+        """
+        for name in files(lake):
+            if not name.startswith("_staging/") and name not in LOCKS:
+                yield _RUN.sub("RUN", name), _content((lake / name).read_bytes())
+
     def require(self, lake: Path, count: int) -> None:
         """Check that a lake is the reference: rows, manifests, and nothing beside them but orphans."""
-        assert dict(_held(lake)) == self.held(count)
+        assert dict(self.files(lake)) == self.held(count)
         known = {*LOCKS, "_staging", *(f"date={day}" for day in self.days[:count])}
         assert {path.name for path in lake.iterdir()} <= known
         staging = lake / "_staging"
@@ -118,7 +132,7 @@ class Story:
 
 
 @cache
-def four_days() -> Story:
+def four_days(tasks: int = 2) -> Story:
     """Bad rows and early ones on each day; from the third on, late rows of two closed days as well."""
     all_days = tuple(days(date(2026, 5, 4), date(2026, 5, 7)))
     topic = MemoryTopic(2)
@@ -131,7 +145,7 @@ def four_days() -> Story:
                 topic.produce(partition, order(at(all_days[1], 5)), at(day, 11))
         topic.produce(0, b"not json", at(day, 12))
         topic.produce(1, order(at(day, 25)), at(day, 13))
-    return Story(all_days, topic, tasks=2)
+    return Story(all_days, topic, tasks)
 
 
 @cache
@@ -143,17 +157,7 @@ def three_weeks() -> Story:
         topic.produce(0, order(at(day, 2)), at(day, 2))
     for day in all_days[:-1]:
         topic.produce(0, order(at(day, 3)), at(all_days[-1], 3))
-    return Story(all_days, topic, tasks=1)
-
-
-def _held(lake: Path) -> Iterator[tuple[str, object]]:
-    """Give the name of each file outside of staging, with the rows or the manifest in it.
-
-    The runs' names are masked, and hashes left out, since a footer names the run.
-    """
-    for name in files(lake):
-        if not name.startswith("_staging/") and name not in LOCKS:
-            yield _RUN.sub("RUN", name), _content((lake / name).read_bytes())
+    return Story(all_days, topic, 1)
 
 
 @cache
@@ -230,8 +234,9 @@ class Trial:
         """Begin before the day of a number, from 0: after undisturbed runs, or from another lake."""
         self.lake, self.story, self.number = folder / "lakes" / "orders", story, number
         if number or start:
-            shutil.copytree(start or story.lake(number), self.lake)
-            _RUNS[self.lake] = number
+            start = start or story.lake(number)
+            shutil.copytree(start, self.lake)
+            _RUNS[self.lake] = _RUNS[start]
         self.store = FaultyOs(folder)
         self.watch(number)
 
@@ -288,13 +293,17 @@ class Trial:
         self.store.require_all_seen()
         self.require()
         self.power_loss()
-        assert self.run().already, "a run ended well, and its day was lost"
+        self.confirm()
         self.require()
         with self.store.in_place():
             clean(Lake(self.lake), HOLDER)
         assert orphans(Lake(self.lake)) == []
         self.require()
         _SETTLED.add(state)
+
+    def confirm(self) -> None:
+        """Check that a run that ended well needs no other."""
+        assert self.run().already, "a run ended well, and its day was lost"
 
     def require(self) -> None:
         """Check that the lake is the reference."""

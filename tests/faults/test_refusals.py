@@ -26,11 +26,13 @@ TAKES_SPACE = frozenset({"mkdir", "open", "write", "pwrite", "rename", "link", "
 LINKS = frozenset({"link"})
 
 
-def refused(error: int, of: frozenset[str] | None, *, lasting: bool) -> Iterator[tuple[Trial, Exception]]:
+def refused(
+    error: int, of: frozenset[str] | None, *, lasting: bool, tasks: int
+) -> Iterator[tuple[Trial, Exception]]:
     """Give each refused run of the third day: a change fails, or that one and all of its kind after it."""
     for n in count(1):
         with memory_folder() as folder:
-            trial = Trial(folder, four_days(), 2)
+            trial = Trial(folder, four_days(tasks), 2)
             ended = trial.stopped(Fault(at=n, within=7 * n % 30, error=error, of=of, lasting=lasting))
             if not trial.store.injected:
                 trial.require()
@@ -57,21 +59,21 @@ def require_told(trial: Trial, ended: Exception, error: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "error, of, lasting",
+    "error, of, lasting, tasks",
     [
-        (errno.ENOSPC, TAKES_SPACE, True),
-        (errno.EDQUOT, TAKES_SPACE, False),
-        (errno.EIO, frozenset({"fsync"}), False),
-        (errno.EROFS, None, True),
+        (errno.ENOSPC, TAKES_SPACE, True, 2),
+        (errno.EDQUOT, TAKES_SPACE, False, 1),
+        (errno.EIO, frozenset({"fsync"}), False, 2),
+        (errno.EROFS, None, True, 1),
     ],
     ids=["ENOSPC", "EDQUOT", "EIO on fsync", "EROFS"],
 )
 def test_a_refused_change_ends_the_run_in_order_and_a_plain_rerun_is_exact(
-    error: int, of: frozenset[str] | None, lasting: bool, record_property: Record
+    error: int, of: frozenset[str] | None, lasting: bool, tasks: int, record_property: Record
 ) -> None:
     kinds: list[str] = []
     faults, known = 0, states()
-    for trial, ended in refused(error, of, lasting=lasting):
+    for trial, ended in refused(error, of, lasting=lasting, tasks=tasks):
         require_told(trial, ended, error)
         kinds.append(type(ended).__name__)
         faults += trial.store.injected
@@ -85,7 +87,7 @@ def test_a_refused_change_ends_the_run_in_order_and_a_plain_rerun_is_exact(
 @pytest.mark.xfail(reason="any refusal of the look for links is told as a store without links", strict=True)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS], ids=errno.errorcode.get)
 def test_a_full_store_is_not_told_to_be_one_without_links(error: int, tmp_path: Path) -> None:
-    ended = Trial(tmp_path, four_days(), 2).stopped(Fault(at=1, error=error, of=LINKS))
+    ended = Trial(tmp_path, four_days(1), 2).stopped(Fault(at=1, error=error, of=LINKS))
     assert isinstance(ended, StoreFailed)
     assert ended.do == NEXT_STEP[error]
     assert "set_aside" not in str(ended)
@@ -96,7 +98,7 @@ NO_LINKS = [errno.EPERM, errno.ENOTSUP, errno.ENOSYS]
 
 @pytest.mark.parametrize("error", NO_LINKS, ids=errno.errorcode.get)
 def test_a_store_without_links_is_refused_before_anything_is_read(error: int, tmp_path: Path) -> None:
-    trial = Trial(tmp_path, four_days(), 2)
+    trial = Trial(tmp_path, four_days(1), 2)
     engine = LocalEngine(trial.story.topic)
     ended = trial.stopped(Fault(at=1, error=error, of=LINKS, lasting=True), engine=engine)
     assert isinstance(ended, StoreFailed)
@@ -110,7 +112,7 @@ def test_a_store_without_links_is_refused_before_anything_is_read(error: int, tm
 
 @pytest.mark.parametrize("error", NO_LINKS, ids=errno.errorcode.get)
 def test_a_store_without_links_can_set_late_rows_aside(error: int, tmp_path: Path) -> None:
-    trial = Trial(tmp_path, four_days(), 2)
+    trial = Trial(tmp_path, four_days(1), 2)
     trial.store.arm(Fault(at=1, error=error, of=LINKS, lasting=True))
     done = trial.run(late=Late.SET_ASIDE)
     assert trial.store.injected == 0
@@ -120,7 +122,7 @@ def test_a_store_without_links_can_set_late_rows_aside(error: int, tmp_path: Pat
 
 
 def test_a_lake_that_lost_its_links_after_the_commit_says_so_until_it_has_them_again(tmp_path: Path) -> None:
-    trial = Trial(tmp_path, four_days(), 2)
+    trial = Trial(tmp_path, four_days(1), 2)
     without = Fault(
         at=2, error=errno.EPERM, of=LINKS, lasting=True
     )  # the first link is the look whether it has

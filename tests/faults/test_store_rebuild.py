@@ -1,0 +1,190 @@
+"""One fault at every change of a rebuild: a reader sees the old day or the new one, and a rerun is exact."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import random
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import date
+from functools import cache
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from jobs import storage
+from jobs.clean import clean
+from jobs.daily import Outcome
+from jobs.planning import Desk
+from jobs.rebuild import rebuild_day
+from jobs.storage import Lake
+from offsets.errors import StoreFailed
+from offsets.ledger import read_ledger
+from tests.faults import story
+from tests.faults.store import Fault, some
+from tests.faults.story import HOLDER, Story, Trial, four_days, memory_folder
+from tests.faults.test_store import ANSWER_LOST, KILLED, MODES, SOME_KEPT, Mode, Record, settle_all
+from tests.lake_rows import places
+
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+"""Arrow's writer closes its file when it is collected, and meets the fault again."""
+
+_REVISION = re.compile(r'"revision": \d+')
+OLDEST, NEWEST = 0, 2
+"""The oldest day has received amendments; the newest has brought them, and leaves rows pending."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rebuilding(Story):
+    """Committed days, of which one is built again; how often, only its revision tells."""
+
+    number: int
+
+    def command(self, table: Desk, day: date) -> Outcome:
+        return rebuild_day(table, day)
+
+    @cache  # noqa: B019
+    def lake(self, count: int) -> Path:
+        folder = Path(tempfile.mkdtemp(prefix="kafka-daily-"))
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        trial = Trial(folder, four_days(1), count, four_days(1).lake(count))
+        self.run(trial.lake, self.days[self.number])
+        return trial.lake
+
+    def files(self, lake: Path) -> Iterator[tuple[str, object]]:
+        for name, held in super().files(lake):
+            yield name, _REVISION.sub("", held) if isinstance(held, str) else held
+
+
+@cache
+def rebuilding(number: int) -> Rebuilding:
+    told = four_days(1)
+    return Rebuilding(told.days, told.topic, told.tasks, number)
+
+
+class Rebuild(Trial):
+    """A rebuild on a faulty store."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        super().__init__(folder, rebuilding(number), 2, four_days(1).lake(3))
+
+    @property
+    def day(self) -> date:
+        assert isinstance(self.story, Rebuilding)
+        return self.story.days[self.story.number]
+
+    @property
+    def revision(self) -> int:
+        manifest = read_ledger(Lake(self.lake)).of(self.day)
+        assert manifest is not None
+        return manifest.revision
+
+    def confirm(self) -> None:
+        assert self.revision > 1, "a rebuild ended well, and was lost"
+
+
+def sweep(mode: Mode, number: int) -> Iterator[tuple[Trial, str]]:
+    """Give a lake after each single fault, until a rebuild gets through without one."""
+    for n in count(1):
+        with memory_folder() as folder:
+            trial = Rebuild(folder, number)
+            note = mode.fail(trial, n)
+            if not note:
+                trial.require()
+                return
+            yield trial, note
+
+
+@pytest.mark.parametrize("mode", [KILLED, ANSWER_LOST, SOME_KEPT], ids=lambda mode: mode.name)
+@pytest.mark.parametrize("number", [OLDEST, NEWEST], ids=["oldest", "newest"])
+def test_a_fault_at_any_change_of_a_rebuild_leaves_the_old_day_or_the_new_one(
+    number: int, mode: Mode, record_property: Record
+) -> None:
+    assert settle_all(sweep(mode, number), record_property, f"rebuild of {number}, {mode.name}") > 40
+
+
+@pytest.mark.parametrize("error", [errno.EINVAL, errno.ENOSYS, errno.ENOTSUP], ids=errno.errorcode.get)
+def test_a_store_that_cannot_exchange_two_names_refuses_the_rebuild_and_the_old_day_stays(
+    error: int, tmp_path: Path
+) -> None:
+    trial = Rebuild(tmp_path, OLDEST)
+    ended = trial.stopped(Fault(at=1, error=error, of=frozenset({"exchange"}), lasting=True))
+    assert isinstance(ended, StoreFailed)
+    assert "in one step" in str(ended)
+    assert trial.revision == 1
+    four_days(1).require(trial.lake, 3)
+    trial.settle()
+
+
+# -- runs, rebuilds and cleanings in any order, each with a fault
+
+
+def walk(trial: Trial, chance: random.Random, steps: int) -> Iterator[str]:
+    """Do what a user may do in any order, with a fault each time; tell what was done."""
+    told = four_days(1)
+    for _ in range(steps):
+        committed = len(Lake(trial.lake).days())
+        number = chance.choice([committed, committed, *range(committed)])
+        fresh = number >= committed
+        if number >= len(told.days):
+            continue
+        trial.story = told if fresh or chance.random() < 0.3 else rebuilding(number)
+        trial.number = number
+        mode = chance.choice(MODES)
+        name = "run" if trial.story is told else "rebuild"
+        yield f"{name} of day {number}, {mode.fail(trial, chance.randint(1, 60))}"
+        if chance.random() < 0.2:
+            with trial.store.in_place():
+                clean(Lake(trial.lake), HOLDER)
+            yield "clean"
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_any_row_of_faulty_runs_and_rebuilds_ends_in_the_same_rows(seed: int) -> None:
+    chance = random.Random(seed)
+    told = four_days(1)
+    with memory_folder() as folder:
+        trial = Trial(folder, told, 2)
+        trial.watch(3)
+        notes: list[str] = []
+        try:
+            for note in walk(trial, chance, 6):
+                notes.append(note)
+            trial.story = told
+            for number in (2, 3):
+                trial.number = number
+                trial.run()
+            trial.power_loss(some(seed))
+            trial.run()
+            assert places(trial.lake) == places(told.lake(4))
+        except BaseException as failed:
+            failed.add_note("; ".join(notes))
+            raise
+        assert trial.store.injected >= 2
+
+
+# -- the harness sees a protocol that lacks one of its rules
+
+
+def exchange_without_a_sync(self: Lake, staged: Path, day: date) -> None:
+    storage._exchange(staged, self.day_folder(day))
+
+
+def exchange_in_two_steps(self: Lake, staged: Path, day: date) -> None:
+    storage.move(self.day_folder(day), staged.with_name("old"))
+    storage.move(staged, self.day_folder(day))
+    storage.sync_folder(self.root)
+
+
+@pytest.mark.parametrize("broken", [exchange_without_a_sync, exchange_in_two_steps])
+def test_a_broken_rule_is_noticed(broken: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    trial = Rebuild(tmp_path, OLDEST)
+    monkeypatch.setattr(story, "_SETTLED", set())
+    monkeypatch.setattr(Lake, "exchange", broken)
+    with pytest.raises(AssertionError):
+        trial.settle()
