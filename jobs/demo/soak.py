@@ -35,7 +35,7 @@ from offsets.errors import RunFailed, VerifyFailed
 
 LOOK_SECONDS: Final = 0.001
 RUN_SECONDS: Final = 600.0
-SPARED: Final = 0.25
+SPARED: Final = 0.1
 """The share of runs that nothing is planned for, so that days get done between the kills."""
 SHORT_LIVED: Final = """\
 spark:
