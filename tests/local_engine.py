@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from itertools import count, zip_longest
+from itertools import count, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ class LocalEngine:
 
 
 def _dying(batches: Batches) -> Batches:
-    yield next(batches)
+    yield from islice(batches, 1)
     raise Crash("the first attempt of a task")
 
 

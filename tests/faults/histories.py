@@ -1,0 +1,623 @@
+"""Plays histories on the real code and on the reference at once, and holds them against the laws.
+
+Relies on `run_day` over a real folder whose store is a `FaultyOs`; broker and Spark are stand-ins in memory.
+A history is plain data, so that a failing one can be shrunk, printed and played again.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Any, Final
+
+import hypothesis
+import pytest
+import structlog
+
+import jobs.commit
+import jobs.daily
+import jobs.steps
+import offsets.model
+from jobs.clean import clean
+from jobs.config import Late
+from jobs.daily import run_day
+from jobs.planning import Accept, Desk
+from jobs.rebuild import rebuild_day
+from jobs.record.columns import Column, Kind, Scalar
+from jobs.record.rules import Tombstones
+from jobs.storage import LockHolder
+from jobs.verify.lake import verify
+from jobs.verify.level import Level
+from offsets.errors import DayStopped
+from offsets.model import LostOffsets
+from tests import reference
+from tests.faults.laws import Reader, Seen, check
+from tests.faults.light_files import light_files, light_rows, parquet_rows
+from tests.faults.scripts import (
+    DAMAGES,
+    FIRST,
+    STAMPS,
+    ZONES,
+    Arrival,
+    Attempt,
+    Change,
+    DayScript,
+    Script,
+    scripts,
+)
+from tests.faults.store import Disk, Fault, FaultyOs, some
+from tests.faults.twins import WALL_CLOCK, TwinTopic
+from tests.local_engine import RULES, Crash, LocalEngine, desk
+from tests.memory_topic import MemoryTopic
+from tests.reference import DAY, Fate, Request, ZoneDatabase
+
+GRACE: Final = timedelta(hours=1)
+MEMORY: Final = Path("/dev/shm")
+STEPS: Final[list[tuple[Any, str]]] = [
+    (jobs.daily, "plan_patiently"),
+    (jobs.daily, "settle_plan"),
+    (jobs.steps, "recheck"),
+    (jobs.steps, "prove_gaps"),
+    (jobs.commit, "commit"),
+]
+"""After each of these a process is killed plainly."""
+AFTER_THE_COMMIT: Final = 4
+
+
+class _Zone(tzinfo):
+    """A zone as today's zone database has it."""
+
+    def __init__(self, key: str, zones: ZoneDatabase) -> None:
+        self._key, self._zones = key, zones
+
+    def utcoffset(self, at: datetime | None) -> timedelta:
+        assert at is not None
+        return self._zones.utc_offset(self._key, at.replace(tzinfo=None))
+
+    def dst(self, at: datetime | None) -> None:
+        return None
+
+    def tzname(self, at: datetime | None) -> str:
+        return self._key
+
+
+class History:
+    """A topic and a lake, twice: as the product has them, and as the reference does."""
+
+    def __init__(self, folder: Path, script: Script, counts: Counter[str], *, real: bool = True) -> None:
+        """Start with an empty topic; `real` files are Parquet."""
+        self.folder, self.script, self.counts, self.real = folder / "lake", script, counts, real
+        self.store = FaultyOs(folder)
+        self.twin = TwinTopic(compacted=script.compacted)
+        self.lake = reference.Lake()
+        self.rules = reference.Rules(
+            zone="Europe/Amsterdam",
+            past=RULES.past,
+            future=RULES.future,
+            skip_tombstones=False,
+            number_column=True,
+        )
+        self.zones = ZoneDatabase()
+        self.amend = script.amend
+        self.reader = Reader(parquet_rows if real else light_rows)
+        self.before: dict[str, str] = {}
+        self.made = 60
+        self._candidates: dict[str, reference.Lake] = {}
+        self._accept = Accept()
+
+    def play(self) -> None:
+        """Play all days; what was injected is counted."""
+        with self.in_place():
+            for number, script in enumerate(self.script.days):
+                day = FIRST + number * DAY
+                self.play_day(day, script)
+            for change in self.script.afterwards:
+                self.change(day, change, script)
+            self.finish()
+        self.counts["histories"] += 1
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Put the store, the zone database and the files of this history in the place of the real ones."""
+        with pytest.MonkeyPatch.context() as patched, self.store.in_place():
+            patched.setattr(offsets.model, "ZoneInfo", lambda key: _Zone(key, self.zones))
+            with nullcontext() if self.real else light_files():
+                yield
+
+    def finish(self) -> None:
+        """Clean up, and let the lake prove itself."""
+        self.store.plant()
+        lake = self.desk(LocalEngine(self.topic)).lake
+        holder = LockHolder(run_id="clean", host="here", pid=1, since=WALL_CLOCK)
+        self.counts["orphans cleaned"] += len(clean(lake, holder))
+        assert lake.staged_runs() == []
+        self.look(moving=False)
+        if self.real:
+            found = verify(lake, None, lambda *_: None, Level.KAFKA, lambda: self.topic)
+            assert found.problems == (), found.problems
+            self.counts["lakes verified"] += 1
+
+    def play_day(self, day: date, script: DayScript) -> None:
+        """Play one day: what arrives, what changes, the runs that fail, the one that settles it."""
+        for arrival in script.arrivals:
+            self.produce(day, arrival)
+        for change in script.changes:
+            self.change(day, change, script)
+        for attempt in script.attempts:
+            self.attempt(day, attempt, script)
+        self.settle(day, script)
+
+    # -- the topic
+
+    @property
+    def topic(self) -> MemoryTopic:
+        """The topic as the product reads it."""
+        return self.twin.memory
+
+    @property
+    def known(self) -> reference.Topic:
+        """The topic as the reference knows it."""
+        return self.twin.known
+
+    def produce(self, day: date, arrival: Arrival) -> None:
+        """Produce one record."""
+        self.twin.produce(day, arrival)
+        self.counts["records"] += 1
+        self.counts["stray stamps"] += arrival.kind in STAMPS
+        self.counts["transactions"] += bool(arrival.ending)
+
+    # -- what happens between two runs
+
+    def change(self, day: date, change: Change, script: DayScript) -> None:
+        """Let something happen."""
+        number = change.how % len(self.known.partitions)
+        log = self.known.partitions[number]
+        match change.kind:
+            case "add partition":
+                self.twin.add_partition()
+                self.counts["new partitions"] += bool(self.lake.days)
+            case "compact":
+                self._compact(number, change.how)
+            case "retain":
+                self.twin.retain_from(number, log.log_start + change.how // 3 % 12)
+            case "columns":
+                self._change_rules(number_column=not self.rules.number_column)
+            case "past":
+                days_ = self.rules.past == RULES.past
+                self._change_rules(past=timedelta(hours=12) if days_ else RULES.past)
+            case "future":
+                a_day = self.rules.future == RULES.future
+                self._change_rules(future=timedelta(days=3) if a_day else RULES.future)
+            case "tombstones":
+                self._change_rules(skip_tombstones=not self.rules.skip_tombstones)
+            case "zone":
+                self._change_rules(zone=ZONES[change.how % len(ZONES)])
+            case "zone database":
+                self.zones = ZoneDatabase(day + change.how % 3 * DAY, timedelta(hours=change.how % 5 - 2))
+                self.counts["zone database changes"] += 1
+            case "late":
+                self.amend = not self.amend
+                self.counts["late switched"] += 1
+            case "rerun":
+                self._rerun(change.how)
+            case "rebuild":
+                self._rebuild(change.how)
+            case "power loss":
+                self.store.power_loss(some(change.how))
+                self.counts["power losses between runs"] += 1
+                self.look(moving=False)
+            case _ if day in self._days():
+                pass  # a reader that dropped nothing: the day is settled
+            case "reader drops" | "reader doubles" | "too soon" | "too far":
+                self._refused_run(day, change.kind, script)
+            case _:
+                self._refused_topic(day, change.kind, number, script)
+
+    def _change_rules(self, **changed: Any) -> None:
+        new = replace(self.rules, **changed)
+        if new != self.rules:
+            self.rules = new
+            self.counts[f"contract changes: {next(iter(changed))}"] += 1
+
+    def _compact(self, number: int, how: int) -> None:
+        if not self.known.compacted:
+            return
+        log = self.known.partitions[number]
+        waiting = self.lake.pending(number) if how % 3 == 0 else []
+        seen = [at for at, record in log.records.items() if record.visible]
+        gone = [at for at in seen if how >> (at % 8) & 1 or at in waiting]
+        for at in gone:
+            place = self.lake.places.get((number, at))
+            self.counts["compacted while pending"] += bool(place and place.fate is Fate.PENDING)
+        self.twin.forget(number, gone)
+        self.counts["compacted"] += len(gone)
+
+    def _rerun(self, how: int) -> None:
+        """Run a committed day again, under whatever rules are in force: nothing is done."""
+        if not self.lake.days:
+            return
+        day = self.lake.days[how % len(self.lake.days)].day.date
+        engine = LocalEngine(self.topic)
+        self.store.plant()
+        outcome = run_day(self.desk(engine), day)
+        assert outcome.already
+        assert engine.jobs == 0
+        self.counts["reruns of committed days"] += 1
+        self.look(moving=False)
+
+    def _rebuild(self, how: int) -> None:
+        """Build a committed day again, damaged or not, after an attempt that failed or without."""
+        if not self.lake.days:
+            return
+        how = how * 617 % 1000  # spread, since small numbers are drawn most
+        at = how % len(self.lake.days)
+        day, damage = self.lake.days[at].day.date, DAMAGES[how // 3 % len(DAMAGES)]
+        if damage == "gone" and not (0 < at < len(self.lake.days) - 1 and not self.lake.days[at + 1].lossy):
+            damage = ""
+        rules = self.lake.days[at + 1 if damage == "gone" else at].request.rules
+        expected = self.lake.rebuild(self.known, day, self.rules, gone=damage == "gone")
+        if damage == "gone" and expected is None:
+            return
+        saved = self._damage(day, damage, how)
+        may = {"OffsetsLost"} if self.known.compacted or "late-" in saved[1] else set[str]()
+        if expected is None:
+            may |= {"OffsetsLost", "AuditFailed"}
+        if rules != self.rules:
+            assert self._rebuilt(day, None) in {"ContractChanged", *may}
+        self._accept = Accept(contract=True)
+        ways = {**self._revisions(day, expected)}
+        if how & 64 and not damage:
+            fault = Fault(at=1 + how * self.made // 1000)
+            failed = self._rebuilt(day, fault)
+            assert failed in {"done", "crash", *may}, f"a rebuild ends with {failed}"
+            self.counts["rebuilds that crashed"] += failed == "crash"
+            if how & 128:
+                self.store.power_loss(some(how))
+            self._look_rebuilt(day, ways)
+        result = self._rebuilt(day, None)
+        self._accept = Accept()
+        assert result in {"done", *may}, f"a rebuild ends with {result}"
+        if result == "done":
+            assert expected is not None, f"{day} was rebuilt, and should not be"
+            self.lake = expected
+            self.counts[f"rebuilds: {damage or 'whole'}"] += 1
+        else:
+            self._restore(saved)
+            self.counts["rebuilds refused"] += 1
+        self._look_rebuilt(day, ways)
+
+    def _damage(self, day: date, damage: str, how: int) -> tuple[Path, str, bytes]:
+        """Damage a day behind the store's back; give what it takes to mend it."""
+        folder = self.folder / f"date={day}"
+        files = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
+        if damage == "gone":
+            aside = self.folder.parent / "aside"
+            shutil.copytree(folder, aside)
+            shutil.rmtree(folder)
+            self.store.disk = Disk.load(self.store.root)
+            return folder, "gone", b""
+        if not files or not damage:
+            return folder, "", b""
+        path = files[how % len(files)]
+        text = path.read_bytes()
+        path.unlink()
+        if damage == "cut":
+            path.write_bytes(text[: len(text) // 2])
+        self.store.disk = Disk.load(self.store.root)
+        return path, path.name, text
+
+    def _restore(self, saved: tuple[Path, str, bytes]) -> None:
+        path, name, text = saved
+        if name == "gone":
+            shutil.copytree(self.folder.parent / "aside", path)
+        elif name:
+            path.write_bytes(text)
+        if name:
+            self.store.disk = Disk.load(self.store.root)
+
+    def _rebuilt(self, day: date, fault: Fault | None) -> str:
+        self.store.plant(fault)
+        made = self.store.kinds.total()
+        try:
+            rebuild_day(self.desk(LocalEngine(self.topic)), day)
+        except Crash:
+            return "crash"
+        except DayStopped as stopped:
+            return type(stopped).__name__
+        self.made = max(self.store.kinds.total() - made, 1)
+        return "done"
+
+    def _revisions(self, day: date, expected: reference.Lake | None) -> dict[str, reference.Lake]:
+        """Tell by run what the lake holds: the revision that is there now, else the new one."""
+        manifest = self._manifest(day)
+        ways = {manifest["run_id"]: self.lake} if manifest else {}
+        return ways | ({"": expected} if expected else {})
+
+    def _look_rebuilt(self, day: date, ways: dict[str, reference.Lake]) -> None:
+        """Hold the lake against all laws: as it was, or as it is after the rebuild."""
+        run = self._manifest(day)["run_id"]
+        lake = ways[run] if run in ways else ways.get("", self.lake)
+        own = f"date={day}/"
+        self.before = {name: digest for name, digest in self.before.items() if not name.startswith(own)}
+        check(self._seen(lake, moving=False))
+
+    def _refused_topic(self, day: date, kind: str, number: int, script: DayScript) -> None:
+        """Do something to the topic that no run may accept; then undo it."""
+        with self.twin.broken(kind, number, self.lake):
+            if self.lake.refusals(self.known, self._request(day)).must:
+                self.counts[f"refused: {kind}"] += 1
+                result = self.run(day, script)
+                assert result not in ("done", "crash", "store"), f"{kind} was accepted"
+
+    def _refused_run(self, day: date, kind: str, script: DayScript) -> None:
+        """Let a run go wrong in a way that it must notice."""
+        engine = self._engine(script)
+        changed: dict[str, Any] = {}
+        expected = {"AuditFailed", "TopicChanged"}
+        match kind:
+            case "reader drops":
+                engine.dropped = {0}
+            case "reader doubles":
+                engine.doubled, expected = {0}, {"AuditFailed"}
+            case "too soon":
+                over = self.lake.bounds(self._request(day)).end
+                due = datetime.fromtimestamp(0, UTC) + timedelta(microseconds=over) + GRACE
+                changed, expected = {"now": due - timedelta(microseconds=1)}, {"DayNotOver"}
+            case _:
+                day, expected = day + DAY, {"EarlierDayMissing"}
+        result = self.run(day, script, engine=engine, also=expected, **changed)
+        if result != "done":
+            self.counts[f"refused: {kind}"] += result in expected
+            return
+        newest = self._manifest(day)
+        assert kind.startswith("reader"), f"{kind} was accepted"
+        assert sum(each["rows"] for each in newest["tally"]) == 0, f"{kind} was not noticed"
+
+    # -- runs
+
+    def _request(self, day: date) -> Request:
+        return Request(
+            day=day,
+            rules=self.rules,
+            zones=self.zones,
+            grace=GRACE,
+            amend=self.amend,
+            accept_contract=self._accept.contract,
+            accept_start=self._accept.start,
+            accept_loss=frozenset(
+                (each.partition, each.from_offset, each.until_offset) for each in self._accept.loss
+            ),
+        )
+
+    def _engine(self, script: DayScript) -> LocalEngine:
+        return LocalEngine(
+            self.topic,
+            batch_rows=script.batch_rows,
+            least_tasks=script.tasks,
+            failing_tasks={0} if script.failing else set(),
+        )
+
+    def desk(self, engine: LocalEngine, **changed: Any) -> Desk:
+        """Give what a run works with, by the rules in force."""
+        columns = [Column("id", Scalar(Kind.STRING))]
+        if self.rules.number_column:
+            columns.append(Column("n", Scalar(Kind.BIGINT)))
+        rules = replace(
+            RULES,
+            columns=tuple(columns),
+            past=self.rules.past,
+            future=self.rules.future,
+            tombstones=Tombstones.SKIP if self.rules.skip_tombstones else Tombstones.QUARANTINE,
+        )
+        late = Late.AMEND if self.amend else Late.SET_ASIDE
+        return desk(
+            self.folder,
+            self.topic,
+            engine=engine,
+            accept=self._accept,
+            rules=rules,
+            zone=self.rules.zone,
+            late=late,
+            **changed,
+        )
+
+    def run(
+        self,
+        day: date,
+        script: DayScript,
+        *,
+        fault: Fault | None = None,
+        engine: LocalEngine | None = None,
+        also: Iterable[str] = (),
+        **changed: Any,
+    ) -> str:
+        """Run a day once, and give how it ended: `done`, `crash`, `store`, or the name of its refusal."""
+        engine = engine or self._engine(script)
+        self.store.plant(fault)
+        struck, made = self.store.injected, self.store.kinds.total()
+        request = self._request(day)
+        refusals = self.lake.refusals(self.known, request)
+        at_desk, told = self.desk(engine, **changed), ""
+        try:
+            outcome = run_day(at_desk, day)
+        except Crash:
+            result = "crash"
+        except DayStopped as stopped:
+            result, told = type(stopped).__name__, str(stopped)
+        else:
+            assert outcome.already or not refusals.must, f"done, and not refused with {refusals.must}"
+            result = "done"
+            self.made = max(self.store.kinds.total() - made, 1)
+        if self.store.injected > struck and result in ("StoreFailed", "NotPublished", "AuditFailed"):
+            result = "store"
+        lawful = {"done", "crash", "store", *refusals.may, *also}
+        assert result in lawful, f"refused, and should not be: {told}"
+        self.counts["attempts of tasks that failed"] += script.failing and engine.jobs > 0
+        self._note(day, request)
+        self.look(moving=result != "done", day=day)
+        if result == "done":
+            self._committed(day)
+        return result
+
+    def _note(self, day: date, request: Request) -> None:
+        """Where a day is there that no earlier run made, work out what it should hold."""
+        manifest = self._manifest(day)
+        if manifest is None or manifest["run_id"] in self._candidates or day in self._days():
+            return
+        ends = {span["partition"]: span["until_offset"] for span in manifest["spans"]}
+        for number, until in ends.items():
+            assert self.lake.end_is_lawful(self.known, request, number, until), f"{number} ends at {until}"
+        self._candidates[manifest["run_id"]] = self.lake.settle(self.known, request, ends)
+
+    def _days(self) -> list[date]:
+        return [each.day.date for each in self.lake.days]
+
+    def _manifest(self, day: date) -> Any:
+        path = self.folder / f"date={day}" / "_manifest.json"
+        return json.loads(path.read_bytes()) if path.exists() else None
+
+    def _committed(self, day: date) -> None:
+        """The day is there for good: from here on nothing may take it away."""
+        self.lake = self._candidates[self._manifest(day)["run_id"]]
+        self.before = {name: file.sha256 for name, file in self._seen(self.lake, moving=False).files.items()}
+        self.counts["days committed"] += 1
+        for fate in Fate:
+            self.counts[f"fate: {fate.name}"] += sum(
+                p.fate is fate for p in self.lake.days[-1].found.values()
+            )
+
+    def look(self, *, moving: bool, day: date | None = None) -> None:
+        """Hold the lake against all laws, as it should be by now."""
+        manifest = self._manifest(day) if day else None
+        lake = self._candidates[manifest["run_id"]] if manifest else self.lake
+        if self.folder.exists():
+            check(self._seen(lake, moving=moving))
+
+    def _seen(self, lake: reference.Lake, *, moving: bool) -> Seen:
+        return Seen.of(
+            self.folder,
+            self.reader,
+            lake=lake,
+            topic=self.known,
+            produced=self.twin.produced,
+            moving=moving,
+            before=self.before,
+        )
+
+    def attempt(self, day: date, attempt: Attempt, script: DayScript) -> None:
+        """Run a day so that it fails half-way, if it gets that far."""
+        at = 1 + attempt.at * 617 % 1000 * self.made // 1000  # spread, since small numbers are drawn most
+        match attempt.fault:
+            case "kill":
+                where, step = STEPS[attempt.at % len(STEPS)]
+                with pytest.MonkeyPatch.context() as patched:
+                    patched.setattr(where, step, _killed_after(getattr(where, step)))
+                    result = self.run(day, script)
+            case "crash" | "lost answer" | "power loss":
+                result = self.run(day, script, fault=Fault(at=at, after=attempt.fault == "lost answer"))
+            case _:
+                fault = Fault(at=at, after=attempt.fault == "EIO after", error=5)
+                result = self.run(day, script, fault=fault)
+        if result in ("crash", "store"):
+            self.counts[f"fault: {attempt.fault}"] += 1
+            self.counts["committed and then crashed"] += (self.folder / f"date={day}").exists()
+        if attempt.fault == "power loss":
+            self.store.power_loss(some(attempt.at))
+            self.look(moving=True, day=day)
+        if attempt.late_switched:
+            self.amend = not self.amend
+            self.counts["late switched before the rerun"] += 1
+
+    def settle(self, day: date, script: DayScript) -> None:
+        """Run a day until it is committed, accepting what has to be accepted."""
+        for _ in range(6):
+            match self.run(day, script):
+                case "done":
+                    self._accept = Accept()
+                    return
+                case "ContractChanged":
+                    self.counts["refused: contract"] += 1
+                    self._accept = replace(self._accept, contract=True)
+                case "OffsetsLost":
+                    self._accept_loss(day, script)
+                case "BrokerBehind":
+                    self.counts["refused: open transaction"] += 1
+                    self.twin.end_open(day)
+                case other:
+                    raise AssertionError(f"{day} ends with {other}")
+        raise AssertionError(f"{day} is never committed")
+
+    def _accept_loss(self, day: date, script: DayScript) -> None:
+        logs = self.known.partitions.items()
+        lost = [each for number, log in logs if (each := self.lake.lost(number, log))]
+        if lost:
+            number, from_, until = lost[0]
+            self._accept = replace(
+                self._accept, loss=(LostOffsets(partition=number, from_offset=from_, until_offset=until + 1),)
+            )
+            assert self.run(day, script) != "done", "a wider loss was accepted"
+            self.counts["refused: a wider loss"] += 1
+        self.counts["losses accepted"] += bool(lost)
+        self.counts["starts accepted"] += not lost
+        self._accept = replace(
+            self._accept,
+            start=True,
+            loss=tuple(LostOffsets(partition=p, from_offset=f, until_offset=u) for p, f, u in lost),
+        )
+
+
+def _killed_after(step: Callable[..., Any]) -> Callable[..., Any]:
+    def killed(*arguments: Any, **named: Any) -> Any:
+        step(*arguments, **named)
+        raise Crash("between two steps")
+
+    return killed
+
+
+def play_many(count: int, seed: int, *, real: bool) -> tuple[Counter[str], str]:
+    """Play random histories; give what was injected, and how one failed or nothing. Runs in any process."""
+    counts: Counter[str] = Counter()
+    structlog.configure(processors=[_drop])
+
+    @hypothesis.seed(seed)
+    @hypothesis.settings(
+        max_examples=count,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+        print_blob=False,
+    )
+    @hypothesis.given(scripts)
+    def histories(script: Script) -> None:
+        play(script, counts, real=real)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jobs.steps, "_versions", lambda: {"kafka-daily": "0"})
+        try:
+            histories()
+        except Exception:  # noqa: BLE001 -- an error of ours may not cross processes: its text does
+            return counts, traceback.format_exc()
+    return counts, ""
+
+
+def _drop(*_: object) -> dict[str, object]:
+    raise structlog.DropEvent
+
+
+def play(script: Script, counts: Counter[str], *, real: bool) -> None:
+    """Play one history in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="history-", dir=MEMORY if MEMORY.is_dir() else None))
+    try:
+        History(folder, script, counts, real=real).play()
+    finally:
+        with suppress(OSError):
+            shutil.rmtree(folder)

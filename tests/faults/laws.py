@@ -1,0 +1,357 @@
+"""The laws of a lake, each a function: what must hold after every step of every history.
+
+Relies on the reference for what should be there, and on nothing of the product for what is: folders are
+walked, manifests are plain JSON, files are read again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from tests.reference import Coordinate, Fate, Lake, Place, Settled, Topic, micros
+
+VERDICTS: Final = {
+    "skipped": (Fate.SKIPPED,),
+    "invalid": (Fate.INVALID,),
+    "before_first": (Fate.BEFORE_FIRST,),
+    "later_day": (Fate.PENDING,),
+    "late": (Fate.AMENDED, Fate.SET_ASIDE),
+    "in_day": (Fate.IN_DAY,),
+}
+"""What a manifest calls the fates that it counts."""
+BESIDE: Final = ("_lock", "_lock.probe")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of a file; `what` is its id, or the raw value of an invalid one."""
+
+    at: Coordinate
+    event_time: int | None
+    what: str | bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """A file as it lies there."""
+
+    inode: int
+    bytes: int
+    sha256: str
+    rows: tuple[Row, ...]
+
+
+class Reader:
+    """Reads files, each text once."""
+
+    def __init__(self, rows: Callable[[Path], Iterable[Row]]) -> None:
+        """Take a way to read rows."""
+        self._rows = rows
+        self._known: dict[tuple[int, int, int], File] = {}
+
+    def read(self, path: Path) -> File:
+        """Give a file; one that was not changed since is not read again."""
+        stat = path.stat()
+        key = stat.st_ino, stat.st_size, stat.st_mtime_ns
+        if key not in self._known:
+            rows = tuple(self._rows(path)) if path.suffix == ".parquet" else ()
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+            self._known[key] = File(stat.st_ino, stat.st_size, digest, rows)
+        return self._known[key]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A lake as it is, beside what it should be.
+
+    `moving` tells whether the newest day may still have late files on their way; `before` are the files of
+    committed days when they were looked at last, by path.
+    """
+
+    folder: Path
+    lake: Lake
+    topic: Topic
+    produced: Mapping[Coordinate, tuple[bytes | None, int | None]]
+    moving: bool
+    before: Mapping[str, str]
+    files: Mapping[str, File]
+
+    @classmethod
+    def of(cls, folder: Path, reader: Reader, **known: Any) -> Seen:
+        """Look at all that lies in a lake."""
+        paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+        names = {path.relative_to(folder).as_posix(): path for path in paths}
+        kept = {name: reader.read(path) for name, path in names.items() if not name.startswith("_")}
+        return cls(folder=folder, files=kept, **known)
+
+    @cached_property
+    def manifests(self) -> dict[date, Any]:
+        """The manifests as JSON."""
+        return {
+            day: json.loads((self.folder / f"date={day}" / "_manifest.json").read_bytes())
+            for day in self.days
+        }
+
+    @cached_property
+    def days(self) -> list[date]:
+        """The days that have a folder."""
+        return sorted(date.fromisoformat(each.name[5:]) for each in self.folder.glob("date=*"))
+
+    @cached_property
+    def promised(self) -> Counter[Coordinate]:
+        """What the promised way to read finds: `date=*/*.parquet`."""
+        return Counter(row.at for name, file in self.files.items() if _is_data(name) for row in file.rows)
+
+    def settled(self) -> Iterator[tuple[Settled, Any]]:
+        """Give each day of the reference with its manifest."""
+        for each in self.lake.days:
+            yield each, self.manifests[each.day.date]
+
+    def listed(self) -> Iterator[tuple[date, Any]]:
+        """Give each file that a manifest lists, with the day of that manifest."""
+        for day, manifest in self.manifests.items():
+            for file in manifest["files"]:
+                yield day, file
+
+
+def _is_data(name: str) -> bool:
+    folder, _, file = name.partition("/")
+    return folder.startswith("date=") and "/" not in file and file.endswith(".parquet")
+
+
+def _offsets(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    return {offset for from_, until in ranges for offset in range(from_, until)}
+
+
+# -- the laws
+
+
+def whole_days_only(seen: Seen) -> None:
+    """A day is there with its manifest and all its files, or not at all; and just the settled ones are."""
+    assert seen.days == [each.day.date for each in seen.lake.days]
+    for day, file in seen.listed():
+        here = f"date={day}/{file['path']}"
+        assert {here, file["target"]} & seen.files.keys(), f"{here} is missing"
+
+
+def no_coordinate_twice(seen: Seen) -> None:
+    """The promised way to read never finds a record twice, not even while late rows are on their way."""
+    twice = {at: count for at, count in seen.promised.items() if count > 1}
+    assert not twice, f"read more than once: {twice}"
+
+
+def every_record_has_its_place(seen: Seen) -> None:
+    """Each record lies where the reference says, and nowhere else."""
+    found: dict[Coordinate, set[Place]] = {}
+    for name, file in seen.files.items():
+        for row in file.rows:
+            found.setdefault(row.at, set()).add(_place(name, seen))
+    newest = seen.days[-1] if seen.days else None
+    for at, place in seen.lake.places.items():
+        if place.fate in (Fate.IN_DAY, Fate.INVALID, Fate.AMENDED, Fate.SET_ASIDE):
+            there = found.pop(at, set())
+            lawful = [{place}]
+            if place.fate is Fate.AMENDED and seen.moving and place.day == newest:
+                waiting = Place(Fate.SET_ASIDE, place.day, place.of)
+                lawful += [{waiting}, {place, waiting}]
+            assert there in lawful, f"{at} should be {place}, is {there or 'nowhere'}"
+    assert not found, f"in files, and should not be: {found}"
+
+
+def _place(name: str, seen: Seen) -> Place:
+    folder, *inner, file = name.split("/")
+    day = date.fromisoformat(folder[5:])
+    match inner:
+        case [] if file.startswith("late-"):
+            return Place(Fate.AMENDED, date.fromisoformat(file[5:15]), day)
+        case []:
+            return Place(Fate.IN_DAY, day)
+        case ["_invalid"]:
+            return Place(Fate.INVALID, day)
+        case ["_late", of]:
+            return Place(Fate.SET_ASIDE, day, date.fromisoformat(of[5:]))
+        case _:
+            raise AssertionError(f"a file at an unknown place: {name}")
+
+
+def rows_hold_what_was_produced(seen: Seen) -> None:
+    """A row is the record of its coordinate: its event time to the microsecond, its id or raw value."""
+    for name, file in seen.files.items():
+        for row in file.rows:
+            value, event_time = seen.produced[row.at]
+            assert not isinstance(row.what, str) or row.what == f"{row.at[0]}-{row.at[1]}", f"{row} in {name}"
+            if "/_invalid/" in name:
+                assert row.what == value, f"{row} in {name}"
+            else:
+                assert row.event_time == event_time, f"{row} in {name}"
+
+
+def amended_rows_are_of_their_day(seen: Seen) -> None:
+    """All rows that the promised way to read finds in a day are dated on it, by the bounds it recorded."""
+    bounds = {each.day.date: each.day for each in seen.lake.days}
+    for name, file in seen.files.items():
+        if _is_data(name):
+            day = bounds[date.fromisoformat(name[5:15])]
+            assert all(
+                row.event_time is not None and day.start <= row.event_time < day.end for row in file.rows
+            )
+
+
+def files_are_those_that_were_committed(seen: Seen) -> None:
+    """Each file is, byte for byte, the one that its manifest lists; or the one that a rebuild made for it."""
+    remade = {each["target"]: each for manifest in seen.manifests.values() for each in manifest["remade"]}
+    for day, listed_there in seen.listed():
+        for name in {f"date={day}/{listed_there['path']}", listed_there["target"]} & seen.files.keys():
+            file, listed = seen.files[name], remade.get(name, listed_there)
+            assert (file.bytes, file.sha256) == (listed["bytes"], listed["sha256"]), f"{name} was changed"
+            assert len(file.rows) == listed["rows"], name
+
+
+def a_committed_day_never_changes(seen: Seen) -> None:
+    """What was there is there, unless it moved on to its day; what is new, a later manifest lists."""
+    targets = {file["target"]: f"date={day}/{file['path']}" for day, file in seen.listed() if file["target"]}
+    moved = {source: target for target, source in targets.items()}
+    for name, digest in seen.before.items():
+        there = seen.files.get(name) or seen.files.get(moved.get(name, ""))
+        assert there is not None, f"{name} is gone"
+        assert there.sha256 == digest, f"{name} was changed"
+    known = {name.partition("/")[0] for name in seen.before}
+    for name in seen.files.keys() - seen.before.keys():
+        assert name.partition("/")[0] not in known or name in targets, f"{name} is new in a committed day"
+
+
+def nothing_left_but_orphans(seen: Seen) -> None:
+    """Beside days there is the lock, and staging; in days nothing that no manifest names."""
+    for path in seen.folder.iterdir():
+        assert path.name in (*BESIDE, "_staging") or path.name.startswith("date="), f"{path} was left"
+    named = {f"date={day}/_manifest.json" for day in seen.days}
+    for day, file in seen.listed():
+        named |= {f"date={day}/{file['path']}", file["target"]}
+    assert not seen.files.keys() - named, "no manifest names them"
+
+
+def days_go_on_where_the_last_one_ended(seen: Seen) -> None:
+    """The recorded bounds are those of the zone rules of then, without a hole and without an overlap."""
+    for each, manifest in seen.settled():
+        day = manifest["day"]
+        assert (_micros(day["start"]), _micros(day["end"])) == (each.day.start, each.day.end), day
+
+
+def _micros(text: str) -> int:
+    return micros(datetime.fromisoformat(text))
+
+
+def checkpoints_match_the_reference(seen: Seen) -> None:
+    """Each day consumed the checkpoint before it, but for lost offsets; the last one is the reference's."""
+    before: Any = None
+    for each, manifest in seen.settled():
+        consumed = {part["partition"]: part for part in manifest["consumed"]["partitions"]}
+        for part in before["next"]["partitions"] if before else ():
+            mine = consumed[part["partition"]]
+            lost = set(each.offsets(part["partition"], Fate.LOST))
+            assert _offsets(mine["pending"]) == _offsets(part["pending"]) - lost
+            assert mine["anchor"] == part["anchor"]
+            assert mine["seen_until"] == part["seen_until"] or lost
+        before = manifest
+    if before is None:
+        return
+    parts = {part["partition"]: part for part in before["next"]["partitions"]}
+    assert parts.keys() == seen.lake.seen_until.keys()
+    for number, part in parts.items():
+        assert part["seen_until"] == seen.lake.seen_until[number]
+        assert sorted(_offsets(part["pending"])) == seen.lake.pending(number)
+        anchor, last = part["anchor"], seen.lake.last.get(number)
+        assert (anchor and anchor["offset"]) == (last and last[0])
+        stamp = last[1].stamp if last else None
+        assert anchor is None or anchor["timestamp"] == (-1 if stamp is None else stamp)
+    starts = {each["partition"]: each["offset"] for each in before["first_offsets"]}
+    assert starts == seen.lake.first
+
+
+def every_offset_explained(seen: Seen) -> None:
+    """What was read of a span is a verdict or a gap; counts and digests are of just the right offsets."""
+    for each, manifest in seen.settled():
+        gaps = {gap["partition"]: gap for gap in manifest["gaps"]}
+        for span in manifest["spans"]:
+            number = span["partition"]
+            tally = {t["verdict"]: t for t in manifest["tally"] if t["partition"] == number}
+            missed, reads = _offsets(gaps[number]["offsets"]), _offsets(span["reads"])
+            assert sum(t["rows"] for t in tally.values()) + len(missed) == len(reads), f"unexplained: {span}"
+            assert gaps[number]["probed"] == len(gaps[number]["offsets"])
+            for verdict, fates in VERDICTS.items():
+                offsets = each.offsets(number, *fates)
+                counted = tally.pop(verdict, None)
+                assert (counted["rows"] if counted else 0) == len(offsets), (
+                    f"{each.day.date} {number} {verdict}"
+                )
+                assert counted is None or counted["digest"] == _digest(offsets)
+            assert not tally.keys() - {"already_settled"}
+            new = {offset for part, offset in each.found if part == number}
+            lost = set(each.offsets(number, Fate.LOST))
+            assert new - lost <= reads
+            assert missed & new == set(each.offsets(number, Fate.GAP)), f"gaps of {each.day.date} in {number}"
+
+
+def _digest(offsets: list[int]) -> str:
+    """Write a set of offsets as ranges, and hash that."""
+    ranges: list[list[int]] = []
+    for offset in offsets:
+        if ranges and ranges[-1][1] == offset:
+            ranges[-1][1] += 1
+        else:
+            ranges.append([offset, offset + 1])
+    text = ",".join(f"{from_}-{until}" for from_, until in ranges)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def losses_are_marked(seen: Seen) -> None:
+    """A day that went on without offsets says so for ever, and no other does."""
+    for each, manifest in seen.settled():
+        named = set[Coordinate]()
+        for loss in manifest["accepted"]["loss"]:
+            named |= {(loss["partition"], o) for o in range(loss["from_offset"], loss["until_offset"])}
+        lost = {at for at, place in each.found.items() if place.fate is Fate.LOST}
+        assert bool(named) == each.lossy
+        assert lost <= named
+
+
+def nothing_of_the_lake_lies_below_its_start(seen: Seen) -> None:
+    """No valid record dated from the first day on lies below the offset at which the first day began."""
+    if not seen.lake.days or seen.manifests[seen.days[0]]["revision"] > 1:  # other rules may be in force now
+        return
+    first = seen.lake.days[0]
+    for number in first.ends:
+        for offset, record in seen.topic.partitions[number].visible(0, seen.lake.first[number]):
+            dated = record.event_time is not None and record.event_time >= first.day.start
+            assert not (dated and first.request.rules.valid(record)), f"{number}-{offset} was passed over"
+
+
+LAWS: Final = (
+    whole_days_only,
+    no_coordinate_twice,
+    every_record_has_its_place,
+    rows_hold_what_was_produced,
+    amended_rows_are_of_their_day,
+    files_are_those_that_were_committed,
+    a_committed_day_never_changes,
+    nothing_left_but_orphans,
+    days_go_on_where_the_last_one_ended,
+    checkpoints_match_the_reference,
+    every_offset_explained,
+    losses_are_marked,
+    nothing_of_the_lake_lies_below_its_start,
+)
+
+
+def check(seen: Seen) -> None:
+    """Hold a lake against every law."""
+    for law in LAWS:
+        law(seen)

@@ -1,0 +1,92 @@
+"""Random histories against the reference: two thousand of them, each law after each step.
+
+Every tenth batch writes real Parquet, the others Arrow's own files. A red run says its batch and the smallest
+history that fails; the same batch fails again. KAFKA_DAILY_HISTORIES lowers their number,
+KAFKA_DAILY_HISTORY_SEED plays others.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from typing import Final
+
+import pytest
+
+from tests.faults.histories import play_many
+
+HISTORIES: Final = 2_000
+BATCH: Final = 50
+REAL_EVERY: Final = 10
+"""Of so many batches one writes Parquet."""
+
+INJECTED: Final = {
+    "fault: crash": 100,
+    "fault: lost answer": 100,
+    "fault: power loss": 100,
+    "fault: EIO": 100,
+    "fault: EIO after": 100,
+    "fault: kill": 100,
+    "committed and then crashed": 50,
+    "power losses between runs": 50,
+    "attempts of tasks that failed": 500,
+    "reruns of committed days": 50,
+    "late switched before the rerun": 100,
+    "contract changes: number_column": 30,
+    "contract changes: past": 30,
+    "contract changes: future": 30,
+    "contract changes: skip_tombstones": 30,
+    "contract changes: zone": 30,
+    "zone database changes": 30,
+    "compacted while pending": 5,
+    "losses accepted": 30,
+    "starts accepted": 30,
+    "new partitions": 50,
+    "stray stamps": 500,
+    "refused: a wider loss": 30,
+    "refused: contract": 100,
+    "refused: forget pending": 20,
+    "refused: open transaction": 200,
+    "refused: other anchor": 20,
+    "refused: reader doubles": 20,
+    "refused: reader drops": 20,
+    "refused: recreate": 30,
+    "refused: too far": 30,
+    "refused: too soon": 30,
+    "refused: truncate": 30,
+    "fate: IN_DAY": 2_000,
+    "fate: AMENDED": 500,
+    "fate: SET_ASIDE": 500,
+    "fate: INVALID": 500,
+    "fate: SKIPPED": 20,
+    "fate: BEFORE_FIRST": 200,
+    "fate: PENDING": 500,
+    "fate: GAP": 500,
+    "fate: LOST": 100,
+}
+"""How often each thing happens at the least in all histories, so that they cannot dry up silently."""
+
+
+@pytest.mark.timeout(1_800)
+def test_random_histories_end_in_the_lake_of_the_reference() -> None:
+    histories = int(os.environ.get("KAFKA_DAILY_HISTORIES", HISTORIES))
+    first = int(os.environ.get("KAFKA_DAILY_HISTORY_SEED", 0))
+    counts: Counter[str] = Counter()
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
+        batches = {
+            number: pool.submit(play_many, BATCH, first + number, real=number % REAL_EVERY == 0)
+            for number in range(histories // BATCH)
+        }
+        for number, batch in batches.items():
+            found, failure = batch.result()
+            counts += found
+            if failure:
+                pool.shutdown(wait=False, cancel_futures=True)
+                pytest.fail(f"batch {number} of seed {first}:\n{failure}", pytrace=False)
+    for what, count in sorted(counts.items()):
+        print(f"{what:45}{count:>9,}")
+    assert counts["histories"] >= histories // BATCH * BATCH
+    if histories >= HISTORIES:
+        assert {what: counts[what] for what, least in INJECTED.items() if counts[what] < least} == {}

@@ -1,0 +1,671 @@
+"""Each rule, broken on purpose, is missed: a small fixed history or a lying store notices.
+
+Every mutation is played twice, without it and with it: the same check must be green first. A mutation that
+nothing notices would mean that a law has no teeth.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+
+import jobs.amend
+import jobs.audit
+import jobs.commit
+import jobs.daily
+import jobs.hold
+import jobs.merge
+import jobs.settle
+import jobs.sink
+import jobs.steps
+import jobs.storage
+import jobs.verify.files
+import jobs.verify.lake
+import offsets.model
+import offsets.plan
+import offsets.recheck
+import offsets.survey
+from jobs.amend import finish_moves
+from jobs.clean import clean, orphans
+from jobs.commit import recommit
+from jobs.config import Late
+from jobs.daily import run_day
+from jobs.kept import Kept
+from jobs.rebuild import rebuild_day
+from jobs.record.decode import Decoder
+from jobs.report import WrittenFile
+from jobs.settle import CODE
+from jobs.steps import lock_holder
+from jobs.storage import Lake, LockHolder, NewFile
+from jobs.verify.files import file_problems
+from jobs.verify.lake import verify
+from offsets.errors import AuditFailed, DayStopped, LedgerBroken
+from offsets.ledger import read_ledger
+from offsets.model import DayPlan, Manifest, Verdict, micros
+from offsets.plan import next_checkpoint
+from offsets.ranges import Offsets
+from tests.faults.histories import AFTER_THE_COMMIT, MEMORY, History
+from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
+from tests.faults.store import Fault, FaultyOs, nothing, some
+from tests.local_engine import Crash, LocalEngine
+from tests.reference import DAY
+
+Patch = pytest.MonkeyPatch
+STORE: Any = jobs.storage
+SECOND, THIRD = FIRST + DAY, FIRST + 2 * DAY
+
+
+# -- small histories
+
+
+def came(kind: str = "on time", hour: int = 10, *, to: int = 0, micro: int = 0, ending: str = "") -> Arrival:
+    """Make an arrival."""
+    return Arrival(to, hour, kind, micro, ending)
+
+
+def a_day(*arrivals: Arrival, change: Change | None = None, attempt: Attempt | None = None) -> DayScript:
+    """Make a day, with a change and an attempt that fails before it is settled."""
+    return DayScript(list(arrivals), [change] if change else [], [attempt] if attempt else [], 3, 1, False)
+
+
+def history(*days: DayScript, compacted: bool = False, amend: bool = True) -> History:
+    """Make a history in a folder of its own."""
+    folder = Path(tempfile.mkdtemp(prefix="mutation-", dir=MEMORY if MEMORY.is_dir() else None))
+    return History(folder, Script(compacted, amend, list(days), []), Counter(), real=False)
+
+
+def play(*days: DayScript, compacted: bool = False, amend: bool = True) -> None:
+    """Play a history to its end."""
+    told = history(*days, compacted=compacted, amend=amend)
+    try:
+        told.play()
+    finally:
+        shutil.rmtree(told.folder.parent)
+
+
+LATE_ROWS = (
+    a_day(came()),
+    a_day(came()),
+    a_day(came(), came("late", 11), came("very late", 12), came("late", 13)),
+)
+"""Three days, and late rows of the third run for each of the days before."""
+
+
+# -- the mutations: what breaks a rule
+
+
+def _already_settled_by_the_day(patched: Patch) -> None:
+    """Take the day's start for what the checkpoint says: "below seen_until, and dated before the day"."""
+    patched.setattr(jobs.settle.Seen, "settled", lambda self, offsets: np.zeros(len(offsets), dtype=bool))
+    judge = jobs.sink._Task._judge
+
+    def by_the_day(self: Any, batch: Any) -> None:
+        decoded = self._decoder.decode(batch.value, batch.kafka_timestamp)
+        times = decoded.event_time.fill_null(0).to_numpy(zero_copy_only=False)
+        until = np.array([self._bounds.seen[part].until for part in batch.partition.tolist()])
+        settled = (batch.offset < until) & (times < self._bounds.starts[-1])
+        if settled.any():
+            code = CODE[Verdict.ALREADY_SETTLED]
+            self._count(batch.partition[settled], batch.offset[settled], np.full(settled.sum(), code))
+        if not settled.all():
+            judge(self, batch.keep(~settled))
+
+    patched.setattr(jobs.sink._Task, "_judge", by_the_day)
+
+
+def _checkpoint_before_the_audit(patched: Patch) -> None:
+    patched.setattr(jobs.audit, "next_checkpoint", lambda plan, later, last: next_checkpoint(plan, {}, last))
+
+
+def _pending_as_one_range(patched: Patch) -> None:
+    def joined(plan: Any, later: Any, last: Any) -> Any:
+        one = {p: Offsets.between(o.ranges[0][0], o.ranges[-1][1]) for p, o in later.items() if o.ranges}
+        return next_checkpoint(plan, one, last)
+
+    patched.setattr(jobs.audit, "next_checkpoint", joined)
+
+
+def _files_of_failed_attempts_kept(patched: Patch) -> None:
+    """Believe the folders instead of the reports of successful tasks."""
+    real = jobs.merge.merge_small
+
+    def all_found(written: list[WrittenFile], folder: Path, *rest: Any) -> list[WrittenFile]:
+        paths = {file.path for file in written}
+        found = [str(path) for path in (folder.parent / "attempts").rglob("*.part")]
+        more = [replace(written[0], path=path) for path in found if path not in paths]
+        return real([*written, *more], folder, *rest)
+
+    patched.setattr(jobs.merge, "merge_small", all_found)
+
+
+def _until_below_seen_until(patched: Patch) -> None:
+    """Take the second of each two that the greater should be taken of."""
+
+    def greatest(*values: Any, **named: Any) -> Any:
+        return values[1] if len(values) == 2 else max(*values, **named)
+
+    patched.setattr(offsets.plan, "max", greatest, raising=False)
+
+
+def _stable_offset_after_the_look_up(patched: Patch) -> None:
+    real = offsets.survey._start
+
+    def late(reader: Any, topic: str, edges: Any, stable: int, *rest: Any) -> Any:
+        return real(reader, topic, replace(edges, last_stable=stable), stable, *rest)
+
+    patched.setattr(offsets.survey, "_start", late)
+
+
+def _anchor_not_compared(patched: Patch) -> None:
+    for where in (offsets.plan, offsets.recheck):
+        patched.setattr(where, "check_anchor", lambda *_: None)
+
+
+def _moves_not_finished_first(patched: Patch) -> None:
+    """Start the next day whatever the last one left open."""
+    commit = jobs.daily._commit
+    mine: list[Manifest] = []
+
+    def noted(*arguments: Any) -> Manifest:
+        mine.append(commit(*arguments))
+        return mine[-1]
+
+    patched.setattr(jobs.daily, "_commit", noted)
+    patched.setattr(
+        jobs.daily, "finish_moves", lambda lake, each: finish_moves(lake, each) if each in mine else {}
+    )
+
+
+def _unlink_before_the_targets_fsync(patched: Patch) -> None:
+    def hasty(self: Lake, source: Path, target: Path) -> bool:
+        if not source.exists():
+            return False
+        if not target.exists():
+            STORE.os.link(source, target)
+        STORE.os.unlink(source)
+        jobs.storage.sync_folder(source.parent)
+        jobs.storage.sync_folder(target.parent)
+        return True
+
+    patched.setattr(Lake, "amend", hasty)
+
+
+def _rename_for_link(patched: Patch) -> None:
+    def renamed(self: Lake, source: Path, target: Path) -> bool:
+        there = source.exists()
+        if there:
+            source.rename(target)
+        return there
+
+    patched.setattr(Lake, "amend", renamed)
+
+
+def _manifest_after_the_rename(patched: Patch) -> None:
+    """Publish the folder, and write the commit record into it then."""
+    write, publish = jobs.commit._write, Lake.publish
+    waiting: list[bytes] = []
+    patched.setattr(jobs.commit, "_write", lambda path, text: waiting.append(text))
+
+    def published(self: Lake, staged: Path, day: Any) -> Path:
+        folder = publish(self, staged, day)
+        write(folder / "_manifest.json", waiting.pop())
+        return folder
+
+    patched.setattr(Lake, "publish", published)
+
+
+def _rename_not_made_durable(patched: Patch) -> None:
+    def published(self: Lake, staged: Path, day: Any) -> Path:
+        jobs.storage.move(staged, self.day_folder(day))
+        return self.day_folder(day)
+
+    patched.setattr(Lake, "publish", published)
+
+
+def _files_not_made_durable(patched: Patch) -> None:
+    def released(self: NewFile) -> str:
+        self._release()
+        return self._hash.hexdigest()
+
+    patched.setattr(NewFile, "make_durable", released)
+
+
+def _gaps_not_probed(patched: Patch) -> None:
+    def believed(reader: Any, topic: str, gaps: Any, seed: str) -> Any:
+        return tuple(replace(gap, probed=len(gap.offsets.ranges)) for gap in gaps)
+
+    patched.setattr(jobs.steps, "prove_gaps", believed)
+
+
+def _bounds_by_todays_zone_rules(patched: Patch) -> None:
+    real = jobs.settle.Bounds.of
+
+    def by_rules(plan: DayPlan, rules: Any) -> Any:
+        days = (*plan.earlier, plan.day)
+        starts = [micros(offsets.model.midnight(day.date, day.zone)) for day in days]
+        return replace(real(plan, rules), starts=np.array(starts, dtype=np.int64))
+
+    patched.setattr(jobs.settle.Bounds, "of", by_rules)
+
+
+def _event_time_rounded(patched: Patch) -> None:
+    """Compare, and write, whole milliseconds."""
+    real = Decoder.decode
+
+    def rounded(self: Any, *arguments: Any) -> Any:
+        decoded = real(self, *arguments)
+        return replace(
+            decoded, event_time=pc.multiply(pc.divide(pc.add(decoded.event_time, 500), 1000), 1000)
+        )
+
+    patched.setattr(Decoder, "decode", rounded)
+
+
+def _a_wider_loss_accepted(patched: Patch) -> None:
+    real = offsets.plan._lost
+
+    def generous(checkpoint: Any, looked: Any, terms: Any) -> Any:
+        from_, to = checkpoint.next_from_offset, looked.edges.log_start
+        covers = [
+            each
+            for each in terms.accept_loss
+            if each.partition == checkpoint.partition
+            and each.from_offset <= from_
+            and to <= each.until_offset
+        ]
+        return covers if covers and from_ < to else real(checkpoint, looked, terms)
+
+    patched.setattr(offsets.plan, "_lost", generous)
+
+
+def _new_partitions_from_the_look_up(patched: Patch) -> None:
+    """Begin a partition that no day knows where the day begins, as a first day would."""
+    real = offsets.survey._start
+
+    def as_a_first_day(reader: Any, topic: str, edges: Any, stable: int, found: Any, first_day: bool) -> Any:
+        return real(reader, topic, edges, stable, found, True)
+
+    patched.setattr(offsets.survey, "_start", as_a_first_day)
+
+
+def _rerun_leaves_moves_open(patched: Patch) -> None:
+    patched.setattr(jobs.daily, "moves_open", lambda *_: False)
+
+
+def _late_policy_of_the_rerun(patched: Patch) -> None:
+    """Let the config of whoever finishes the moves decide, not the manifest."""
+    config: list[Late] = []
+
+    def noted(desk: Any) -> LockHolder:
+        config.append(desk.settings.late)
+        return lock_holder(desk)
+
+    def by_config(lake: Lake, manifest: Manifest) -> Any:
+        return finish_moves(lake, manifest) if config[-1] is Late.AMEND else {}
+
+    patched.setattr(jobs.daily, "lock_holder", noted)
+    patched.setattr(jobs.daily, "finish_moves", by_config)
+
+
+def _rebuild_moves_late_rows(patched: Patch) -> None:
+    patched.setattr(Kept, "to_place", lambda self, files, *_: tuple(files))
+
+
+def _rebuild_compares_counts(patched: Patch) -> None:
+    def counts(tally: Any) -> Any:
+        return {(each.partition, each.verdict): (each.rows, "") for each in tally}
+
+    patched.setattr(jobs.hold, "_fates", counts)
+
+
+def _rebuild_forgets_amendments(patched: Patch) -> None:
+    def without(lake: Any, staged: Any, audited: Any, files: Any, kept: Kept, *rest: Any) -> Manifest:
+        return recommit(lake, staged, audited, files, replace(kept, amendments=()), *rest)
+
+    patched.setattr(jobs.commit, "recommit", without)
+
+
+def _clean_without_the_rename(patched: Patch) -> None:
+    def removed(self: Lake, staged: Path) -> None:
+        try:
+            STORE.shutil.rmtree(staged)
+            STORE.os.rmdir(staged.parent)
+        except OSError:
+            pass
+
+    patched.setattr(Lake, "discard_staging", removed)
+
+
+def _hash_not_compared(patched: Patch) -> None:
+    def lenient(*arguments: Any) -> Iterator[str]:
+        return (each for each in file_problems(*arguments) if "sha256" not in each)
+
+    patched.setattr(jobs.verify.lake, "file_problems", lenient)
+
+
+# -- the checks: each is green where no rule is broken
+
+
+def _a_record_that_changed_contracts(  # an invalid one becomes a valid one of a day that reads over it
+) -> None:
+    play(
+        a_day(came(), came("early"), came("days ahead")),
+        a_day(came("early"), change=Change("future", 0)),
+        a_day(came()),
+    )
+
+
+def _early_and_late_rows() -> None:
+    play(a_day(came("early"), came(), came("early"), came()), *LATE_ROWS[1:])
+
+
+def _a_task_that_fails_once() -> None:
+    told = history()
+    with told.in_place(), _folder_of(told):
+        for hour in range(12):
+            told.produce(FIRST, came(hour=hour))
+        engine = LocalEngine(told.topic, failing_tasks={0}, batch_rows=4)
+        # a group for each batch, so that the attempt that dies has finished a file
+        run_day(told.desk(engine, target_file_size=1), FIRST)
+
+
+def _an_end_that_goes_back() -> None:
+    told = history(compacted=True)
+    with told.in_place(), _folder_of(told):
+        for arrival in (came("stray ahead"), *[came(hour=hour) for hour in (11, 12, 13)]):
+            told.produce(FIRST, arrival)
+        told.settle(FIRST, a_day())
+        told.twin.forget(0, [1, 2, 3])
+        for hour in (3, 4, 5):
+            told.produce(THIRD, came(hour=hour))
+        told.settle(SECOND, a_day())
+
+
+def _a_record_between_two_questions() -> None:
+    told = history()
+    with told.in_place(), _folder_of(told):
+
+        def produce(question: str) -> None:
+            if question == "watermarks" and told.topic.asked.count("watermarks") == 2:
+                told.produce(FIRST, came())
+
+        told.topic.before = produce
+        for day in (FIRST, SECOND):
+            run_day(told.desk(LocalEngine(told.topic)), day)
+        rows = [row.at for path in told.folder.rglob("*.parquet") for row in told.reader.read(path).rows]
+        assert rows == [(0, 0)]
+
+
+def _another_record_where_the_anchor_was() -> None:
+    play(a_day(came(), came()), a_day(came(), change=Change("other anchor", 0)))
+
+
+def _a_run_killed_before_it_amends() -> None:
+    killed = Attempt("kill", AFTER_THE_COMMIT, late_switched=False)
+    play(*LATE_ROWS[:2], replace(LATE_ROWS[2], attempts=[killed]), a_day(came()))
+
+
+def _the_next_day_right_after_the_kill() -> None:
+    told = history()
+    with told.in_place(), _folder_of(told):
+        _play_until_killed(told)
+        told.topic.before = lambda question: _no_late_file(told.folder)
+        run_day(told.desk(LocalEngine(told.topic)), THIRD + DAY)
+
+
+def _no_late_file(lake: Path) -> None:
+    assert not list(lake.glob("date=*/_late/**/*.parquet")), "late rows still wait"
+
+
+def _play_until_killed(told: History) -> None:
+    for number, script in enumerate(LATE_ROWS):
+        for arrival in script.arrivals:
+            told.produce(FIRST + number * DAY, arrival)
+        if number < 2:
+            told.settle(FIRST + number * DAY, script)
+    told.attempt(THIRD, Attempt("kill", AFTER_THE_COMMIT, late_switched=False), LATE_ROWS[2])
+
+
+def _moves_and_a_loss_of_power() -> None:
+    """Cut the power after each change of the moves, and lose or keep what was not durable."""
+    told = history()
+    with told.in_place(), _folder_of(told):
+        _play_until_killed(told)
+        manifest = read_ledger(Lake(told.folder)).newest
+        assert manifest is not None
+        rows = sum(file.rows for file in manifest.files if file.target)
+        saved = told.folder.parent.with_suffix(".saved")
+        shutil.copytree(told.folder.parent, saved)
+        try:
+            for at in range(1, 16):
+                for keeps in (nothing, *(some(seed) for seed in range(6))):
+                    _restored(told, saved)
+                    told.store.plant(Fault(at=at))
+                    with suppress(Crash):
+                        finish_moves(Lake(told.folder), manifest)
+                    told.store.power_loss(keeps)
+                    finish_moves(Lake(told.folder), manifest)
+                    amended = told.folder.glob(f"date=*/late-{THIRD}-*")
+                    assert sum(len(told.reader.read(path).rows) for path in amended) == rows
+        finally:
+            shutil.rmtree(saved)
+
+
+def _restored(told: History, saved: Path) -> None:
+    shutil.rmtree(told.folder)
+    shutil.copytree(saved / told.folder.name, told.folder)
+    told.store.disk = FaultyOs(told.store.root).disk
+
+
+def _a_taken_name() -> None:
+    told = history()
+    with told.in_place(), _folder_of(told):
+        _play_until_killed(told)
+        manifest = read_ledger(Lake(told.folder)).newest
+        assert manifest is not None
+        (_, _, target), *_ = jobs.amend.moves(Lake(told.folder), manifest)
+        target.write_bytes(b"somebody's")
+        with pytest.raises(LedgerBroken):
+            finish_moves(Lake(told.folder), manifest)
+        assert target.read_bytes() == b"somebody's"
+
+
+def _a_crash_at_every_change() -> None:
+    for at in range(1, 60):
+        told = history()
+        with told.in_place(), _folder_of(told):
+            told.produce(FIRST, came())
+            told.run(FIRST, a_day(), fault=Fault(at=at))
+            told.settle(FIRST, a_day())
+
+
+def _a_loss_of_power_after_the_run() -> None:
+    told = history()
+    with told.in_place(), _folder_of(told):
+        told.produce(FIRST, came())
+        told.settle(FIRST, a_day())
+        told.store.power_loss(nothing)
+        told.look(moving=False)
+
+
+def _a_reader_that_drops_a_batch() -> None:
+    rows = [came(hour=hour) for hour in range(8)]
+    play(a_day(*rows, change=Change("reader drops", 0)))
+
+
+def _late_rows_after_the_clocks_were_moved() -> None:
+    play(
+        a_day(came("on time", 23, micro=1), came("disorder", 1)),
+        a_day(came(), change=Change("zone database", 0)),
+        a_day(came("late", 22), came("late", 23), came("very late", 0), came("very late", 1)),
+    )
+
+
+def _the_last_microsecond() -> None:
+    play(a_day(came(hour=23, micro=-1), came(hour=22, micro=1), came(micro=400)), a_day(came()))
+
+
+def _offsets_that_were_lost() -> None:
+    rows = [came(hour=hour) for hour in range(6)]
+    play(a_day(came()), a_day(*rows, change=Change("retain", 18)))
+
+
+def _a_new_partition() -> None:
+    told = history()
+    with told.in_place(), _folder_of(told):
+        told.produce(FIRST, came())
+        told.settle(FIRST, a_day())
+        told.change(SECOND, Change("add partition", 0), a_day())
+        for kind in ("late", "on time"):
+            told.produce(SECOND, came(kind, to=2))
+        told.settle(SECOND, a_day())
+
+
+def _late_switched_before_the_rerun() -> None:
+    killed = Attempt("kill", AFTER_THE_COMMIT, late_switched=True)
+    play(*LATE_ROWS[:2], replace(LATE_ROWS[2], attempts=[killed]))
+
+
+def _a_rebuilt_day(day: Any) -> Callable[[], None]:
+    def check() -> None:
+        told = history()
+        with told.in_place(), _folder_of(told):
+            for number, script in enumerate(LATE_ROWS):
+                told.play_day(FIRST + number * DAY, script)
+            rebuild_day(told.desk(LocalEngine(told.topic)), day)
+            told.before = {}
+            told.look(moving=False)
+
+    return check
+
+
+def _two_records_that_traded_places() -> None:
+    """A topic that was tampered with behind its anchor: as many rows, but not the same."""
+    told = history()
+    with told.in_place(), _folder_of(told):
+        for arrival in (came(), came("early"), came()):
+            told.produce(FIRST, arrival)
+        for arrival in (came("late"), came(), came()):
+            told.produce(SECOND, arrival)
+        told.settle(FIRST, a_day())
+        told.settle(SECOND, a_day())
+        records = told.topic.logs[0].records
+        records[3], records[4] = (
+            replace(records[3], value=records[4].value, timestamp=records[4].timestamp),
+            replace(records[4], value=records[3].value, timestamp=records[3].timestamp),
+        )
+        with pytest.raises(AuditFailed):
+            rebuild_day(told.desk(LocalEngine(told.topic)), SECOND)
+
+
+def _a_zombie_in_an_orphan() -> None:
+    """A worker that outlived its run writes into its folder while that is removed."""
+    told = history()
+    with _folder_of(told):
+        lake = Lake(told.folder)
+        attempt = lake.stage(FIRST, "dead") / "attempts" / "1-a"
+        attempt.mkdir(parents=True)
+
+        def slow(folder: Path) -> None:
+            if attempt.is_dir():
+                (attempt / "00001.parquet.part").write_bytes(b"zombie")
+                raise OSError("directory not empty")
+            shutil.rmtree(folder)
+
+        holder = LockHolder(run_id="c", host="h", pid=1, since=datetime(2026, 4, 1, tzinfo=UTC))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(jobs.storage, "shutil", SimpleNamespace(rmtree=slow))
+            clean(lake, holder)
+        assert orphans(lake) == []
+
+
+def _a_byte_that_was_changed() -> None:
+    told = history()
+    told.real = True
+    with told.in_place(), _folder_of(told):
+        for hour in range(9):
+            told.produce(FIRST, came(hour=hour))
+        run_day(told.desk(LocalEngine(told.topic)), FIRST)
+        (file,) = told.folder.glob("date=*/*.parquet")
+        assert verify(Lake(told.folder), None, lambda *_: None).problems == ()
+        text = bytearray(file.read_bytes())
+        text[20] ^= 1
+        file.write_bytes(text)
+        assert verify(Lake(told.folder), None, lambda *_: None).problems, "a changed byte was not noticed"
+
+
+class _folder_of:
+    """Removes a history's folder at the end."""
+
+    def __init__(self, told: History) -> None:
+        self._root = told.folder.parent
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._root)
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A broken rule, and the check that notices."""
+
+    breaks: Callable[[Patch], None]
+    check: Callable[[], None]
+
+
+MUTATIONS = (
+    Mutation(_already_settled_by_the_day, _a_record_that_changed_contracts),
+    Mutation(_checkpoint_before_the_audit, _early_and_late_rows),
+    Mutation(_pending_as_one_range, _early_and_late_rows),
+    Mutation(_files_of_failed_attempts_kept, _a_task_that_fails_once),
+    Mutation(_until_below_seen_until, _an_end_that_goes_back),
+    Mutation(_stable_offset_after_the_look_up, _a_record_between_two_questions),
+    Mutation(_anchor_not_compared, _another_record_where_the_anchor_was),
+    Mutation(_moves_not_finished_first, _the_next_day_right_after_the_kill),
+    Mutation(_rerun_leaves_moves_open, _a_run_killed_before_it_amends),
+    Mutation(_late_policy_of_the_rerun, _late_switched_before_the_rerun),
+    Mutation(_unlink_before_the_targets_fsync, _moves_and_a_loss_of_power),
+    Mutation(_rename_for_link, _a_taken_name),
+    Mutation(_manifest_after_the_rename, _a_crash_at_every_change),
+    Mutation(_rename_not_made_durable, _a_loss_of_power_after_the_run),
+    Mutation(_files_not_made_durable, _a_loss_of_power_after_the_run),
+    Mutation(_gaps_not_probed, _a_reader_that_drops_a_batch),
+    Mutation(_bounds_by_todays_zone_rules, _late_rows_after_the_clocks_were_moved),
+    Mutation(_event_time_rounded, _the_last_microsecond),
+    Mutation(_a_wider_loss_accepted, _offsets_that_were_lost),
+    Mutation(_new_partitions_from_the_look_up, _a_new_partition),
+    Mutation(_rebuild_moves_late_rows, _a_rebuilt_day(THIRD)),
+    Mutation(_rebuild_forgets_amendments, _a_rebuilt_day(FIRST)),
+    Mutation(_rebuild_compares_counts, _two_records_that_traded_places),
+    Mutation(_clean_without_the_rename, _a_zombie_in_an_orphan),
+    Mutation(_hash_not_compared, _a_byte_that_was_changed),
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[each.breaks.__name__[1:] for each in MUTATIONS])
+def test_a_rule_that_is_broken_is_noticed(mutation: Mutation) -> None:
+    mutation.check()
+    with pytest.MonkeyPatch.context() as patched:
+        mutation.breaks(patched)
+        with pytest.raises((AssertionError, DayStopped, ValueError, pytest.fail.Exception)) as e:
+            mutation.check()
+        print(
+            "CAUGHT",
+            mutation.breaks.__name__,
+            type(e.value).__name__,
+            str(e.value)[:300].replace(chr(10), " "),
+        )
