@@ -26,6 +26,8 @@ from offsets.manifest import MANIFEST_NAME
 AT_FDCWD: Final = -100
 RENAME_EXCHANGE: Final = 2
 LOCK_NAME: Final = "_lock"
+NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
+"""How stores without hard links refuse one."""
 PROBE_NAME: Final = "_lock.probe"
 STAGING_NAME: Final = "_staging"
 REMOVED: Final = "removed."
@@ -168,8 +170,7 @@ class Lake:
             LakeLocked: another run holds it.
         """
         with store_errors(f"make {self.root}"):
-            for folder in _make_folders(self.root):
-                sync_folder(folder.parent)
+            self._make_durable()
             file = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             self._take(file)
@@ -184,6 +185,20 @@ class Lake:
                     os.truncate(file, 0)
         finally:
             os.close(file)
+
+    def _make_durable(self) -> None:
+        """Make the lake's folder and all above it, each with a durable name before the next.
+
+        A run that was killed here may have left a folder whose name is not durable: while there is no lock
+        file, the deepest one is synced again.
+        """
+        missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
+        if not (self.root / LOCK_NAME).exists():
+            deepest = missing[-1].parent if missing else self.root
+            sync_folder(deepest.parent)
+        for folder in reversed(missing):
+            make_folder(folder)
+            sync_folder(folder.parent)
 
     def _take(self, file: int) -> None:
         with store_errors(f"lock {self.root / LOCK_NAME}"):
@@ -272,6 +287,9 @@ class Lake:
                 os.link(lock, probe)
             os.unlink(probe)
         except OSError as error:
+            if error.errno not in NO_LINKS:
+                with store_errors(f"link {lock} to {probe}"):
+                    raise
             raise StoreFailed(
                 expected=f"hard links in {self.root}, by which late rows reach their day (late: amend)",
                 found=error.strerror or str(error),
@@ -297,16 +315,10 @@ class Lake:
 def make_folder(folder: Path) -> None:
     """Make a folder and its parents, under the umask."""
     with store_errors(f"make {folder}"):
-        _make_folders(folder)
-
-
-def _make_folders(folder: Path) -> list[Path]:
-    """Make a folder and its parents; give those that were made."""
-    missing = [each for each in (folder, *folder.parents) if not each.exists()]
-    for each in reversed(missing):
-        with suppress(FileExistsError):
-            os.mkdir(each)
-    return missing
+        missing = [each for each in (folder, *folder.parents) if not each.exists()]
+        for each in reversed(missing):
+            with suppress(FileExistsError):
+                os.mkdir(each)
 
 
 def move(source: Path, target: Path) -> None:

@@ -84,7 +84,6 @@ def test_a_refused_change_ends_the_run_in_order_and_a_plain_rerun_is_exact(
     assert kinds.count("NotPublished") >= 4, "two late files are moved, by four changes and four syncs"
 
 
-@pytest.mark.xfail(reason="any refusal of the look for links is told as a store without links", strict=True)
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EROFS], ids=errno.errorcode.get)
 def test_a_full_store_is_not_told_to_be_one_without_links(error: int, tmp_path: Path) -> None:
     ended = Trial(tmp_path, four_days(1), 2).stopped(Fault(at=1, error=error, of=LINKS))

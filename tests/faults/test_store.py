@@ -442,9 +442,6 @@ def test_a_kill_at_any_change_of_a_lakes_first_day_leaves_the_lake_exact(
     assert settle_all(trials, record_property, "first day") > 30
 
 
-@pytest.mark.xfail(
-    reason="the rerun does not sync the parents of folders that a killed run made", strict=True
-)
 def test_a_kill_while_a_lakes_folders_are_made_leaves_a_lake_that_no_power_loss_takes() -> None:
     faults = 0
     for trial, note in sweep(KILLED, four_days(1), 0, frozenset({"mkdir", "fsync", "open"})):

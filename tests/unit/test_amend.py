@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from datetime import date, timedelta
@@ -153,7 +154,7 @@ def test_a_store_without_links_is_refused_before_anything_is_read(
     lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object) -> None:
-        raise PermissionError("Operation not permitted")
+        raise PermissionError(errno.EPERM, "Operation not permitted")
 
     monkeypatch.setattr(os, "link", refuse)
     engine = LocalEngine(topic)
