@@ -69,7 +69,8 @@ STEPS: Final[list[tuple[Any, str]]] = [
     (jobs.commit, "commit"),
 ]
 """After each of these a process is killed plainly."""
-AFTER_THE_COMMIT: Final = 4
+AFTER_THE_COMMIT: Final = 2
+"""Where an attempt is killed after the last of them."""
 
 
 class _Zone(tzinfo):
@@ -253,13 +254,13 @@ class History:
         self.counts["reruns of committed days"] += 1
         self.look(moving=False)
 
-    def _rebuild(self, how: int) -> None:
+    def _rebuild(self, how: int, *, whole: bool = False) -> None:
         """Build a committed day again, damaged or not, after an attempt that failed or without."""
         if not self.lake.days:
             return
         how = how * 617 % 1000  # spread, since small numbers are drawn most
         at = how % len(self.lake.days)
-        day, damage = self.lake.days[at].day.date, DAMAGES[how // 3 % len(DAMAGES)]
+        day, damage = self.lake.days[at].day.date, "" if whole else DAMAGES[how // 3 % len(DAMAGES)]
         if damage == "gone" and not (0 < at < len(self.lake.days) - 1 and not self.lake.days[at + 1].lossy):
             damage = ""
         rules = self.lake.days[at + 1 if damage == "gone" else at].request.rules
@@ -274,7 +275,7 @@ class History:
             assert self._rebuilt(day, None) in {"ContractChanged", *may}
         self._accept = Accept(contract=True)
         ways = {**self._revisions(day, expected)}
-        if how & 64 and not damage:
+        if how & 64 and not damage and not whole:
             fault = Fault(at=1 + how * self.made // 1000)
             failed = self._rebuilt(day, fault)
             assert failed in {"done", "crash", *may}, f"a rebuild ends with {failed}"
@@ -293,6 +294,16 @@ class History:
             self._restore(saved)
             self.counts["rebuilds refused"] += 1
         self._look_rebuilt(day, ways)
+
+    def _rebuild_first(self, day: date, how: int) -> None:
+        """Build a day again while late files of the newest one still wait: they come first."""
+        self.store.plant()
+        if day not in self._days():
+            self.lake = self._candidates[self._manifest(day)["run_id"]]
+        before = sum(self.counts[name] for name in self.counts if name.startswith("rebuilds"))
+        self._rebuild(how, whole=True)
+        after = sum(self.counts[name] for name in self.counts if name.startswith("rebuilds"))
+        self.counts["rebuilds before the rerun"] += after > before
 
     def _damage(self, day: date, damage: str, how: int) -> tuple[Path, str, bytes]:
         """Damage a day behind the store's back; give what it takes to mend it."""
@@ -486,7 +497,8 @@ class History:
 
     def _committed(self, day: date) -> None:
         """The day is there for good: from here on nothing may take it away."""
-        self.lake = self._candidates[self._manifest(day)["run_id"]]
+        if day not in self._days():
+            self.lake = self._candidates[self._manifest(day)["run_id"]]
         self.before = {name: file.sha256 for name, file in self._seen(self.lake, moving=False).files.items()}
         self.counts["days committed"] += 1
         for fate in Fate:
@@ -496,7 +508,7 @@ class History:
 
     def look(self, *, moving: bool, day: date | None = None) -> None:
         """Hold the lake against all laws, as it should be by now."""
-        manifest = self._manifest(day) if day else None
+        manifest = self._manifest(day) if day and day not in self._days() else None
         lake = self._candidates[manifest["run_id"]] if manifest else self.lake
         if self.folder.exists():
             check(self._seen(lake, moving=moving))
@@ -514,12 +526,13 @@ class History:
 
     def attempt(self, day: date, attempt: Attempt, script: DayScript) -> None:
         """Run a day so that it fails half-way, if it gets that far."""
-        at = 1 + attempt.at * 617 % 1000 * self.made // 1000  # spread, since small numbers are drawn most
+        where = attempt.at * 617 % 1000  # spread, since small numbers are drawn most
+        at = 1 + where * self.made // 1000
         match attempt.fault:
             case "kill":
-                where, step = STEPS[attempt.at % len(STEPS)]
+                module, step = STEPS[where % len(STEPS)]
                 with pytest.MonkeyPatch.context() as patched:
-                    patched.setattr(where, step, _killed_after(getattr(where, step)))
+                    patched.setattr(module, step, _killed_after(getattr(module, step)))
                     result = self.run(day, script)
             case "crash" | "lost answer" | "power loss":
                 result = self.run(day, script, fault=Fault(at=at, after=attempt.fault == "lost answer"))
@@ -532,6 +545,8 @@ class History:
         if attempt.fault == "power loss":
             self.store.power_loss(some(attempt.at))
             self.look(moving=True, day=day)
+        if result == "crash" and where % 2 and self._manifest(day):
+            self._rebuild_first(day, attempt.at)
         if attempt.late_switched:
             self.amend = not self.amend
             self.counts["late switched before the rerun"] += 1

@@ -95,10 +95,12 @@ class Seen:
     @cached_property
     def manifests(self) -> dict[date, Any]:
         """The manifests as JSON."""
-        return {
-            day: json.loads((self.folder / f"date={day}" / "_manifest.json").read_bytes())
-            for day in self.days
-        }
+        found = {}
+        for day in self.days:
+            path = self.folder / f"date={day}" / "_manifest.json"
+            assert path.exists(), f"{day} has no manifest"
+            found[day] = json.loads(path.read_bytes())
+        return found
 
     @cached_property
     def days(self) -> list[date]:
@@ -136,7 +138,7 @@ def _offsets(ranges: Iterable[tuple[int, int]]) -> set[int]:
 
 def whole_days_only(seen: Seen) -> None:
     """A day is there with its manifest and all its files, or not at all; and just the settled ones are."""
-    assert seen.days == [each.day.date for each in seen.lake.days]
+    assert seen.days == [each.day.date for each in seen.lake.days], f"the wrong days are there: {seen.days}"
     for day, file in seen.listed():
         here = f"date={day}/{file['path']}"
         assert {here, file["target"]} & seen.files.keys(), f"{here} is missing"
@@ -257,17 +259,17 @@ def checkpoints_match_the_reference(seen: Seen) -> None:
         for part in before["next"]["partitions"] if before else ():
             mine = consumed[part["partition"]]
             lost = set(each.offsets(part["partition"], Fate.LOST))
-            assert _offsets(mine["pending"]) == _offsets(part["pending"]) - lost
-            assert mine["anchor"] == part["anchor"]
-            assert mine["seen_until"] == part["seen_until"] or lost
+            assert _offsets(mine["pending"]) == _offsets(part["pending"]) - lost, f"pending of {mine}"
+            assert mine["anchor"] == part["anchor"], f"anchor of {mine}"
+            assert mine["seen_until"] == part["seen_until"] or lost, f"seen_until of {mine}"
         before = manifest
     if before is None:
         return
     parts = {part["partition"]: part for part in before["next"]["partitions"]}
     assert parts.keys() == seen.lake.seen_until.keys()
     for number, part in parts.items():
-        assert part["seen_until"] == seen.lake.seen_until[number]
-        assert sorted(_offsets(part["pending"])) == seen.lake.pending(number)
+        assert part["seen_until"] == seen.lake.seen_until[number], f"seen_until of {part}"
+        assert sorted(_offsets(part["pending"])) == seen.lake.pending(number), f"pending of {part}"
         anchor, last = part["anchor"], seen.lake.last.get(number)
         assert (anchor and anchor["offset"]) == (last and last[0])
         stamp = last[1].stamp if last else None

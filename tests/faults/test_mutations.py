@@ -6,6 +6,7 @@ nothing notices would mean that a law has no teeth.
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections import Counter
@@ -405,7 +406,7 @@ def _a_record_between_two_questions() -> None:
         for day in (FIRST, SECOND):
             run_day(told.desk(LocalEngine(told.topic)), day)
         rows = [row.at for path in told.folder.rglob("*.parquet") for row in told.reader.read(path).rows]
-        assert rows == [(0, 0)]
+        assert rows == [(0, 0)], f"{rows} were settled, and the others passed over"
 
 
 def _another_record_where_the_anchor_was() -> None:
@@ -458,7 +459,8 @@ def _moves_and_a_loss_of_power() -> None:
                     told.store.power_loss(keeps)
                     finish_moves(Lake(told.folder), manifest)
                     amended = told.folder.glob(f"date=*/late-{THIRD}-*")
-                    assert sum(len(told.reader.read(path).rows) for path in amended) == rows
+                    left = sum(len(told.reader.read(path).rows) for path in amended)
+                    assert left == rows, f"{rows - left} late rows are gone"
         finally:
             shutil.rmtree(saved)
 
@@ -621,38 +623,45 @@ class _folder_of:
 
 @dataclass(frozen=True)
 class Mutation:
-    """A broken rule, and the check that notices."""
+    """A broken rule, the check that notices, and what it then says."""
 
     breaks: Callable[[Patch], None]
     check: Callable[[], None]
+    says: str
 
 
 MUTATIONS = (
-    Mutation(_already_settled_by_the_day, _a_record_that_changed_contracts),
-    Mutation(_checkpoint_before_the_audit, _early_and_late_rows),
-    Mutation(_pending_as_one_range, _early_and_late_rows),
-    Mutation(_files_of_failed_attempts_kept, _a_task_that_fails_once),
-    Mutation(_until_below_seen_until, _an_end_that_goes_back),
-    Mutation(_stable_offset_after_the_look_up, _a_record_between_two_questions),
-    Mutation(_anchor_not_compared, _another_record_where_the_anchor_was),
-    Mutation(_moves_not_finished_first, _the_next_day_right_after_the_kill),
-    Mutation(_rerun_leaves_moves_open, _a_run_killed_before_it_amends),
-    Mutation(_late_policy_of_the_rerun, _late_switched_before_the_rerun),
-    Mutation(_unlink_before_the_targets_fsync, _moves_and_a_loss_of_power),
-    Mutation(_rename_for_link, _a_taken_name),
-    Mutation(_manifest_after_the_rename, _a_crash_at_every_change),
-    Mutation(_rename_not_made_durable, _a_loss_of_power_after_the_run),
-    Mutation(_files_not_made_durable, _a_loss_of_power_after_the_run),
-    Mutation(_gaps_not_probed, _a_reader_that_drops_a_batch),
-    Mutation(_bounds_by_todays_zone_rules, _late_rows_after_the_clocks_were_moved),
-    Mutation(_event_time_rounded, _the_last_microsecond),
-    Mutation(_a_wider_loss_accepted, _offsets_that_were_lost),
-    Mutation(_new_partitions_from_the_look_up, _a_new_partition),
-    Mutation(_rebuild_moves_late_rows, _a_rebuilt_day(THIRD)),
-    Mutation(_rebuild_forgets_amendments, _a_rebuilt_day(FIRST)),
-    Mutation(_rebuild_compares_counts, _two_records_that_traded_places),
-    Mutation(_clean_without_the_rename, _a_zombie_in_an_orphan),
-    Mutation(_hash_not_compared, _a_byte_that_was_changed),
+    Mutation(_already_settled_by_the_day, _a_record_that_changed_contracts, "each delivered record one fate"),
+    Mutation(_checkpoint_before_the_audit, _early_and_late_rows, "pending"),
+    Mutation(_pending_as_one_range, _early_and_late_rows, "pending"),
+    Mutation(
+        _files_of_failed_attempts_kept, _a_task_that_fails_once, "1-failed/00000.parquet.part to be readable"
+    ),
+    Mutation(_until_below_seen_until, _an_end_that_goes_back, "span must hold"),
+    Mutation(_stable_offset_after_the_look_up, _a_record_between_two_questions, "passed over"),
+    Mutation(_anchor_not_compared, _another_record_where_the_anchor_was, "TopicChanged"),
+    Mutation(_moves_not_finished_first, _the_next_day_right_after_the_kill, "late rows still wait"),
+    Mutation(
+        _rerun_leaves_moves_open, _a_run_killed_before_it_amends, "should be Place.*AMENDED.*is .*SET_ASIDE"
+    ),
+    Mutation(
+        _late_policy_of_the_rerun, _late_switched_before_the_rerun, "should be Place.*AMENDED.*is .*SET_ASIDE"
+    ),
+    Mutation(_unlink_before_the_targets_fsync, _moves_and_a_loss_of_power, "late rows are gone"),
+    Mutation(_rename_for_link, _a_taken_name, "DID NOT RAISE"),
+    Mutation(_manifest_after_the_rename, _a_crash_at_every_change, "the wrong days are there"),
+    Mutation(_rename_not_made_durable, _a_loss_of_power_after_the_run, "the wrong days are there"),
+    Mutation(_files_not_made_durable, _a_loss_of_power_after_the_run, "too small"),
+    Mutation(_gaps_not_probed, _a_reader_that_drops_a_batch, "is nowhere"),
+    Mutation(_bounds_by_todays_zone_rules, _late_rows_after_the_clocks_were_moved, "to hold events of"),
+    Mutation(_event_time_rounded, _the_last_microsecond, "is nowhere"),
+    Mutation(_a_wider_loss_accepted, _offsets_that_were_lost, "refused, and should not be"),
+    Mutation(_new_partitions_from_the_look_up, _a_new_partition, "is nowhere"),
+    Mutation(_rebuild_moves_late_rows, _a_rebuilt_day(THIRD), "AMENDED.*SET_ASIDE"),
+    Mutation(_rebuild_forgets_amendments, _a_rebuilt_day(FIRST), "is missing"),
+    Mutation(_rebuild_compares_counts, _two_records_that_traded_places, "DID NOT RAISE"),
+    Mutation(_clean_without_the_rename, _a_zombie_in_an_orphan, "it is still there"),
+    Mutation(_hash_not_compared, _a_byte_that_was_changed, "was not noticed"),
 )
 
 
@@ -661,11 +670,8 @@ def test_a_rule_that_is_broken_is_noticed(mutation: Mutation) -> None:
     mutation.check()
     with pytest.MonkeyPatch.context() as patched:
         mutation.breaks(patched)
-        with pytest.raises((AssertionError, DayStopped, ValueError, pytest.fail.Exception)) as e:
+        with pytest.raises((AssertionError, DayStopped, ValueError, pytest.fail.Exception)) as noticed:
             mutation.check()
-        print(
-            "CAUGHT",
-            mutation.breaks.__name__,
-            type(e.value).__name__,
-            str(e.value)[:300].replace(chr(10), " "),
-        )
+    assert re.search(mutation.says, f"{noticed.type.__name__}: {noticed.value}", re.DOTALL), str(
+        noticed.value
+    )
