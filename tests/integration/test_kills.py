@@ -195,6 +195,7 @@ def test_a_driver_killed_at_each_step_that_its_log_names_leaves_what_a_rerun_mak
             with suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
         assert not list(lake.glob("date=*/_late/**/*.parquet"))
+        assert list(lake.glob(f"date={DAYS[0]}/late-{DAYS[1]}-*.parquet"))
         assert_exact(lake, words, [night(day) for day in DAYS])
 
 
