@@ -266,7 +266,7 @@ class History:
         rules = self.lake.days[at + 1 if damage == "gone" else at].request.rules
         expected = self.lake.rebuild(self.known, day, self.rules, gone=damage == "gone")
         if damage == "gone" and expected is None:
-            return
+            return  # test_histories has the smallest ones, each by itself
         saved = self._damage(day, damage, how)
         may = {"OffsetsLost"} if self.known.compacted or "late-" in saved[1] else set[str]()
         if expected is None:
