@@ -33,7 +33,8 @@ def moves_open(lake: Lake, manifest: Manifest) -> bool:
 def finish_moves(lake: Lake, manifest: Manifest, rebuilt: date | None = None) -> Mapping[date, int]:
     """Finish the moves of the newest day; give the rows that each closed day received now.
 
-    A file that is gone altogether from the day that is about to be `rebuilt` is for the rebuild to find.
+    A file that is gone altogether from the day that is about to be `rebuilt` is for the rebuild to find, and
+    so is one that waits for a folder that is gone.
 
     Raises:
         NotPublished: the store refused; the day itself is committed.
@@ -42,9 +43,10 @@ def finish_moves(lake: Lake, manifest: Manifest, rebuilt: date | None = None) ->
     amended: Counter[date] = Counter()
     try:
         for file, source, target in moves(lake, manifest):
-            gone = not source.exists() and not target.exists()
-            if gone and rebuilt is not None and rebuilt == file.day:
-                continue
+            if file.day is not None and file.day == rebuilt:
+                gone = not source.exists() and not target.exists()
+                if gone or not target.parent.exists():
+                    continue
             if lake.amend(source, target) and file.day:
                 amended[file.day] += file.rows
     except StoreFailed as refused:

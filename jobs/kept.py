@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.storage import DAY_PREFIX, Lake, make_folder
-from offsets.errors import LedgerBroken
+from offsets.errors import AuditFailed, LedgerBroken
 from offsets.history import History
 from offsets.model import DataFile, FileOffsets, Manifest, Verdict, from_micros
 from offsets.ranges import Offsets, Range
@@ -40,8 +40,8 @@ class Damaged:
 class Kept:
     """What the new revision takes over: `late` files that lie in earlier days, `amendments` to link.
 
-    `settled` are the offsets of those late files where the old manifest is gone; None where it says that they
-    are all of the day's late rows. `remade` are amendments that an older revision made again.
+    `settled` are the offsets of those late files, where others may be late too; None where the old manifest
+    says that these are all of the day's late rows. `remade` are amendments that an older revision made again.
     """
 
     revision: int
@@ -61,6 +61,7 @@ class Kept:
         if self.settled is None:
             return tuple(others)
         late = [file for file in files if file.verdict is Verdict.LATE]
+        _require_held(self.settled, late)
         return (*others, *without(late, self.settled, folder, options))
 
 
@@ -96,9 +97,25 @@ def kept_of(lake: Lake, history: History) -> Kept:
 def _late(lake: Lake, history: History) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, int]:
     """Give the late files that the day brought to earlier ones, and the revision that comes next."""
     if own := history.own:
-        return tuple(file for file in own.files if file.target), None, own.revision + 1
+        late = own.files_of(Verdict.LATE)
+        brought = tuple(file for file in late if file.target)
+        mixed = 0 < len(brought) < len(late)
+        paths = [lake.root / str(file.target) for file in brought]
+        return brought, offsets_of(paths) if mixed else None, own.revision + 1
     paths = lake.amended_by(history.date)
     return tuple(_described(lake, path) for path in paths), offsets_of(paths), 2
+
+
+def _require_held(settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> None:
+    """Check that what lies in earlier days is late by today's rules too: else it would be filed twice."""
+    now = offsets_of([Path(file.path) for file in late])
+    for partition, offsets in settled.items():
+        if len(lost := offsets - now.get(partition, Offsets())):
+            raise AuditFailed(
+                expected=f"{lost} of partition {partition}, which lie in earlier days, to be late",
+                found="another fate for them",
+                do="The old day stays; staging is kept as evidence. Rebuild under the contract of then.",
+            )
 
 
 def _intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None) -> Path | None:
@@ -152,12 +169,24 @@ def _described(lake: Lake, path: Path) -> DataFile:
 
 
 def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
-    """Read which offsets files hold, all together."""
+    """Read which offsets files hold, all together.
+
+    Raises:
+        LedgerBroken: one cannot be read.
+    """
     from jobs.parquet import read_back
 
     found: dict[int, list[Range]] = {}
     for path in files:
-        for partition, offsets in read_back(path).offsets.items():
+        try:
+            back = read_back(path)
+        except (OSError, ValueError) as error:
+            raise LedgerBroken(
+                expected=f"{path} to be readable",
+                found=str(error),
+                do="Build the day that it lies in again first, or restore it from a backup.",
+            ) from error
+        for partition, offsets in back.offsets.items():
             found.setdefault(partition, []).extend(offsets or ())
     return {partition: Offsets.of(ranges) for partition, ranges in found.items()}
 

@@ -61,6 +61,8 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
             manifest = _exchange(desk, staged, audited, kept, remade, started)
             steps.end("commit")
             log.info("rebuilt", day=str(day), run=desk.run_id, revision=manifest.revision)
+        if history.newest:
+            finish_moves(desk.lake, manifest if history.newest is history.own else history.newest)
         return Outcome(manifest=manifest, already=False, seconds=steps.seconds)
 
 

@@ -23,7 +23,7 @@ from jobs.rebuild import rebuild_day
 from jobs.storage import Lake
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
-from offsets.errors import AuditFailed, NotPublished
+from offsets.errors import AuditFailed
 from tests.faults.histories import AFTER_THE_COMMIT, History, play_many
 from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
 from tests.faults.store import Disk
@@ -144,7 +144,6 @@ def build_again(told: History, day: date) -> None:
     rebuild_day(told.desk(LocalEngine(told.topic)), day)
 
 
-@pytest.mark.xfail(strict=True, reason="late rows of a day without a manifest are not held against the lake")
 def test_a_day_without_its_manifest_is_not_rebuilt_by_rules_that_make_its_amendments_invalid(
     told: History,
 ) -> None:
@@ -157,7 +156,6 @@ def test_a_day_without_its_manifest_is_not_rebuilt_by_rules_that_make_its_amendm
         build_again(told, SECOND)
 
 
-@pytest.mark.xfail(strict=True, reason="a second rebuild drops the late rows that the first one set aside")
 def test_a_day_that_was_rebuilt_without_its_manifest_can_be_rebuilt_again(told: History) -> None:
     """Some of its late rows lie in earlier days, and others, invalid by the rules of then, are set aside."""
     told.change(FIRST, Change("past", 0), a_day())
@@ -171,7 +169,6 @@ def test_a_day_that_was_rebuilt_without_its_manifest_can_be_rebuilt_again(told: 
         assert found.problems == ()
 
 
-@pytest.mark.xfail(strict=True, raises=NotPublished, reason="moves into a day that is gone are tried first")
 def test_a_day_that_is_gone_can_be_rebuilt_while_late_rows_still_wait_to_be_brought_to_it(
     told: History,
 ) -> None:

@@ -155,7 +155,7 @@ def test_late_rows_of_a_day_that_is_gone_which_lie_nowhere_yet_are_set_aside(
 def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it(
     lake: Path, topic: MemoryTopic, by: date, harm: Callable[[Path], None]
 ) -> None:
-    """It is kept from then on, and made again where the whole folder is gone, whatever the contract is now."""
+    """It is kept from then on, and made again where the whole folder is gone, whatever contract holds now."""
     before = state(lake)
     (lost,) = lake.glob(f"date={SECOND}/late-{by}-*")
     harm(lost)
