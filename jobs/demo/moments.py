@@ -51,6 +51,7 @@ class Steps:
     def __init__(self, log: Path) -> None:
         """Begin at the start of the log, and of the run."""
         self.marks = [Mark(Step.START, time.monotonic())]
+        self.ended: float | None = None
         self._log, self._read, self._part = log, 0, b""
 
     def look(self) -> Step:
@@ -64,6 +65,11 @@ class Steps:
             if step := _step_of(line):
                 self.marks.append(Mark(step, time.monotonic()))
         return self.marks[-1].step
+
+    def end(self) -> None:
+        """Take down that the run has ended by itself, undisturbed."""
+        self.look()
+        self.ended = time.monotonic()
 
     def began(self, step: Step, nth: int) -> float | None:
         """Say when a step began for the n-th time, counted from 0."""
@@ -94,7 +100,7 @@ class Moment:
 
 
 class Pace:
-    """How long a run takes, whole and by steps, as one undisturbed run of all the days was measured."""
+    """How long a run takes, whole and by steps, as the last undisturbed run of all the days was measured."""
 
     def __init__(self, marks: list[Mark], ended: float) -> None:
         """Take the steps of that run, and when it ended."""

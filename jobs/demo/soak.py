@@ -125,15 +125,16 @@ class _Soak:
     def go(self, kills: int) -> None:
         """Measure one run, then kill."""
         lake = self._fresh()
-        steps = self._run(lake, None)
-        pace = Pace(steps.marks, time.monotonic())
+        pace = _pace(self._run(lake, None))
         self._finished(lake)
         while self.tally.dealt < kills:
             lake = self._fresh()
             while lake.committed() < len(self._days):
                 victim = self.tally.dealt < kills and self._rng.random() >= SPARED
                 left = len(self._days) - lake.committed()
-                self._run(lake, pace.draw(self._rng, left) if victim else None)
+                steps = self._run(lake, pace.draw(self._rng, left) if victim else None)
+                if steps.ended and left == len(self._days):
+                    pace = _pace(steps)  # the machine may be busier now than it was, or less
             # Moves that a kill left open are the next run's to finish.
             self._run(lake, None)
             self._finished(lake)
@@ -186,7 +187,7 @@ class _Soak:
                 self.tally.kills[victim, step] += 1
                 return victim
             time.sleep(LOOK_SECONDS)
-        steps.look()
+        steps.end()
         return None
 
     def _judge(self, lake: _Lake, *, moving: bool) -> None:
@@ -195,6 +196,12 @@ class _Soak:
         self.tally.checked += report.produced - report.counts.get(Where.NOT_READ, 0)
         if not report.right:
             raise _wrong(lake, report)
+
+
+def _pace(steps: Steps) -> Pace:
+    if steps.ended is None:
+        raise ValueError("only a run that was not disturbed tells the pace")
+    return Pace(steps.marks, steps.ended)
 
 
 def _code(child: subprocess.Popen[bytes], log: Path) -> int:
