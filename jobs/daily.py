@@ -6,6 +6,7 @@ The one place that sees everything: config, lake, broker and Spark. The numbers 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -55,7 +56,7 @@ def run_day(desk: Desk, day: date) -> Outcome:
     with desk.lake.lock(lock_holder(desk)):
         sync_folder(desk.lake.root)
         ledger = read_ledger(desk.lake)
-        amended = finish_moves(desk.lake, ledger.newest) if ledger.newest else {}
+        amended: Mapping[date, int] = finish_moves(desk.lake, ledger.newest) if ledger.newest else {}
         if committed := ledger.of(day):
             return Outcome(manifest=committed, already=True, amended=amended)
         steps = Steps()
@@ -79,7 +80,7 @@ def run_day(desk: Desk, day: date) -> Outcome:
             steps.end("commit")
             log.info("committed", day=str(day), run=desk.run_id)
             # 9 publish: late rows reach the days that they belong to
-            amended = finish_moves(desk.lake, manifest)
+            amended = Counter(amended) + Counter(finish_moves(desk.lake, manifest))
             steps.end("publish")
             log.info("published", day=str(day), amended=sum(amended.values()))
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=steps.seconds)

@@ -91,8 +91,9 @@ def test_moves_are_finished_before_the_next_day_is_planned(
         run(lake, topic, THIRD)
     asked = topic.asked.copy()
     topic.before = lambda question: _no_late_rows(lake)
-    run(lake, topic, THIRD + timedelta(days=1))
+    outcome = run_day(desk(lake, topic, late=Late.AMEND), THIRD + timedelta(days=1))
     assert len(topic.asked) > len(asked)
+    assert outcome.amended == {FIRST: 1, SECOND: 1}
 
 
 def _no_late_rows(lake: Path) -> None:
