@@ -259,14 +259,14 @@ class History:
         if not self.lake.days:
             return
         how = how * 617 % 1000  # spread, since small numbers are drawn most
-        at = how % len(self.lake.days)
-        day, damage = self.lake.days[at].day.date, "" if whole else DAMAGES[how // 3 % len(DAMAGES)]
-        if damage == "gone" and not (0 < at < len(self.lake.days) - 1 and not self.lake.days[at + 1].lossy):
-            damage = ""
+        at, damage = how % len(self.lake.days), "" if whole else DAMAGES[how // 3 % len(DAMAGES)]
+        if damage == "gone":
+            between = [n for n in range(1, len(self.lake.days) - 1) if not self.lake.days[n + 1].lossy]
+            at, damage = (between[0], damage) if between else (at, "")
+        day = self.lake.days[at].day.date
         rules = self.lake.days[at + 1 if damage == "gone" else at].request.rules
         expected = self.lake.rebuild(self.known, day, self.rules, gone=damage == "gone")
-        if damage == "gone" and expected is None:
-            return  # test_histories has the smallest ones, each by itself
+        ways = self._revisions(day, expected)
         saved = self._damage(day, damage, how)
         may = {"OffsetsLost"} if self.known.compacted else set[str]()
         if "late-" in saved[1]:  # to make it again, all must be there that its run read
@@ -276,7 +276,6 @@ class History:
         if rules != self.rules:
             assert self._rebuilt(day, None) in {"ContractChanged", *may}
         self._accept = Accept(contract=True)
-        ways = {**self._revisions(day, expected)}
         if how & 64 and not damage and not whole:
             fault = Fault(at=1 + how * self.made // 1000)
             failed = self._rebuilt(day, fault)
@@ -313,6 +312,7 @@ class History:
         files = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
         if damage == "gone":
             aside = self.folder.parent / "aside"
+            shutil.rmtree(aside, ignore_errors=True)
             shutil.copytree(folder, aside)
             shutil.rmtree(folder)
             self.store.disk = Disk.load(self.store.root)
