@@ -360,7 +360,7 @@ class History:
         lake = ways[run] if run in ways else ways.get("", self.lake)
         own = f"date={day}/"
         self.before = {name: digest for name, digest in self.before.items() if not name.startswith(own)}
-        check(self._seen(lake, moving=False))
+        check(self.seen(lake, moving=False))
 
     def _refused_topic(self, day: date, kind: str, number: int, script: DayScript) -> None:
         """Do something to the topic that no run may accept; then undo it."""
@@ -501,7 +501,7 @@ class History:
         """The day is there for good: from here on nothing may take it away."""
         if day not in self._days():
             self.lake = self._candidates[self._manifest(day)["run_id"]]
-        self.before = {name: file.sha256 for name, file in self._seen(self.lake, moving=False).files.items()}
+        self.before = {name: file.sha256 for name, file in self.seen(self.lake, moving=False).files.items()}
         self.counts["days committed"] += 1
         for fate in Fate:
             self.counts[f"fate: {fate.name}"] += sum(
@@ -513,9 +513,10 @@ class History:
         manifest = self._manifest(day) if day and day not in self._days() else None
         lake = self._candidates[manifest["run_id"]] if manifest else self.lake
         if self.folder.exists():
-            check(self._seen(lake, moving=moving))
+            check(self.seen(lake, moving=moving))
 
-    def _seen(self, lake: reference.Lake, *, moving: bool) -> Seen:
+    def seen(self, lake: reference.Lake, *, moving: bool) -> Seen:
+        """Look at the lake, beside what it should be."""
         return Seen.of(
             self.folder,
             self.reader,

@@ -133,6 +133,8 @@ def _offsets(ranges: Iterable[tuple[int, int]]) -> set[int]:
     return {offset for from_, until in ranges for offset in range(from_, until)}
 
 
+Law = Callable[[Seen], None]
+
 # -- the laws
 
 
@@ -336,7 +338,7 @@ def nothing_of_the_lake_lies_below_its_start(seen: Seen) -> None:
             assert not (dated and first.request.rules.valid(record)), f"{number}-{offset} was passed over"
 
 
-LAWS: Final = (
+LAWS: Final[tuple[Law, ...]] = (
     whole_days_only,
     no_coordinate_twice,
     every_record_has_its_place,
