@@ -441,7 +441,9 @@ class Lake:
         request = replace(old.request, rules=rules)
         found: dict[Coordinate, Place] = {}
         for (number, offset), was in old.found.items():
-            if was.fate is Fate.LOST and not gone:
+            if was.fate is Fate.LOST:
+                if gone:  # and with it the word that the loss was accepted
+                    return None
                 found[number, offset] = was
                 continue
             now = before._place(topic.partitions[number], offset, request, old.day)

@@ -72,7 +72,7 @@ INJECTED: Final = {
     "rebuilds: whole": 200,
     "rebuilds: cut": 100,
     "rebuilds: removed": 100,
-    "rebuilds: gone": 20,
+    "rebuilds: gone": 10,
     "rebuilds refused": 50,
     "rebuilds that crashed": 100,
     "rebuilds before the rerun": 20,
