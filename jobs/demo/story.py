@@ -205,8 +205,8 @@ def _verify(stage: _Stage) -> Report:
     with stage.step("status"):
         status = stage.jobs.run("status")
     stage.out.print(status.out.rstrip(), markup=False)
-    with stage.step("verify: rows, bytes, hashes and offsets of every committed day"):
-        stage.jobs.run("verify")
+    with stage.step("verify: files, every record, and Kafka once more"):
+        stage.jobs.run("verify", "--level", "kafka")
     with stage.step("the oracle: each record once, and each in its right place"):
         truth = read_truth(stage.folder / "truth.parquet")
         report = judge(truth, stage.lake, zone=ZONE, first=stage.days[0], amend=True)
