@@ -20,7 +20,7 @@ from jobs.hold import hold_against
 from jobs.kept import Kept, kept_of
 from jobs.planning import Desk, Planned
 from jobs.remake import remake
-from jobs.steps import Steps, audit_day, lock_holder, run_stamp, settle_plan, staging
+from jobs.steps import Steps, audit_day, lock_holder, require_retained, run_stamp, settle_plan, staging
 from jobs.storage import sync_folder
 from offsets.errors import ContractChanged, OffsetsLost, TopicChanged
 from offsets.history import History, Recorded, read_history
@@ -82,7 +82,7 @@ def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
             found=f"cleanup.policy {described.cleanup_policy or 'that the broker does not show'}",
             do="Nobody can say what compaction has taken since: restore the day's folder from a backup.",
         )
-    _require_retained(desk, recorded)
+    require_retained(desk, recorded.spans)
     earlier = tuple(manifest.day for manifest in history.before)
     old = recorded.manifest.accepted if recorded.manifest else Accepted()
     return DayPlan(
@@ -112,21 +112,6 @@ def _changes(desk: Desk, history: History, recorded: Recorded) -> tuple[str, ...
             changes=list(changes),
         )
     return changes
-
-
-def _require_retained(desk: Desk, recorded: Recorded) -> None:
-    edges = desk.broker().watermarks(desk.settings.topic, [span.partition for span in recorded.spans])
-    for span in recorded.spans:
-        log_start = edges[span.partition].log_start
-        if span.reads.ranges and span.reads.ranges[0][0] < log_start:
-            raise OffsetsLost(
-                expected=f"partition {span.partition} from offset {span.reads.ranges[0][0]} on",
-                found=f"a log that starts at {log_start}",
-                do="The old day stays: retention took what it was made of. Restore the day from a backup.",
-                partition=span.partition,
-                offset=span.from_offset,
-                log_start=log_start,
-            )
 
 
 def _exchange(

@@ -16,7 +16,7 @@ from jobs.kept import Damaged, offsets_of, without
 from jobs.planning import Desk, Planned
 from jobs.record.rules import Rules, rules_of
 from jobs.sizing import bytes_per_row
-from jobs.steps import Steps, audit_day, file_options, settle_plan
+from jobs.steps import Steps, audit_day, file_options, require_retained, settle_plan
 from offsets.errors import OffsetsLost
 from offsets.history import History, Recorded
 from offsets.model import DataFile, DayPlan, Manifest, Verdict, from_micros
@@ -41,6 +41,7 @@ def remake(
 def _remade(desk: Desk, history: History, damaged: Damaged, staged: Path) -> tuple[DataFile, WrittenFile]:
     file, by = damaged.file, damaged.manifest
     there = replace(desk, settings=replace(desk.settings, rules=_rules(by)))
+    require_retained(desk, by.spans)
     plan = _plan(history, by)
     recorded = Recorded.of(by)
     planned = Planned(plan=plan, row_bytes=bytes_per_row(by, None))

@@ -10,7 +10,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,7 +26,7 @@ from jobs.planning import Desk, Planned, expected_files
 from jobs.sizing import piece_rows
 from jobs.storage import LockHolder
 from offsets import errors
-from offsets.model import DayPlan, Gaps
+from offsets.model import DayPlan, Gaps, Span
 from offsets.recheck import prove_gaps, recheck
 
 if TYPE_CHECKING:
@@ -52,6 +52,26 @@ def staging(desk: Desk, day: date) -> Iterator[Path]:
         desk.lake.discard_staging(staged)
         raise
     desk.lake.discard_staging(staged)
+
+
+def require_retained(desk: Desk, spans: Sequence[Span]) -> None:
+    """Check that Kafka still holds what spans read once.
+
+    Raises:
+        OffsetsLost: retention took some of it.
+    """
+    edges = desk.broker().watermarks(desk.settings.topic, [span.partition for span in spans])
+    for span in spans:
+        log_start = edges[span.partition].log_start
+        if span.reads.ranges and span.reads.ranges[0][0] < log_start:
+            raise errors.OffsetsLost(
+                expected=f"partition {span.partition} from offset {span.reads.ranges[0][0]} on",
+                found=f"a log that starts at {log_start}",
+                do="The old day stays: retention took what it was made of. Restore the day from a backup.",
+                partition=span.partition,
+                offset=span.from_offset,
+                log_start=log_start,
+            )
 
 
 def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> list[TaskReport]:

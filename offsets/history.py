@@ -126,7 +126,7 @@ def read_history(reader: LedgerReader, day: date) -> History:
     own = _own(reader, day)
     before = _chained(reader, [each for each in days if each < day])
     after = _chained(reader, [each for each in days if each > day])
-    _check_near(day, before, after)
+    _check_near(day, own, before, after)
     for one, other in pairwise([each for each in (*before[-1:], own, *after[:1]) if each]):
         if own:
             check_link(one, other)
@@ -148,14 +148,18 @@ def _chained(reader: LedgerReader, days: list[date]) -> tuple[Manifest, ...]:
     return tuple(manifests)
 
 
-def _check_near(day: date, before: tuple[Manifest, ...], after: tuple[Manifest, ...]) -> None:
+def _check_near(
+    day: date, own: Manifest | None, before: tuple[Manifest, ...], after: tuple[Manifest, ...]
+) -> None:
     """Check that no other day is missing beside the one that is built again."""
     for neighbour, wanted in ((before[-1:], day - ONE_DAY), (after[:1], day + ONE_DAY)):
         if neighbour and neighbour[0].day.date != wanted:
             raise LedgerBroken(
                 expected=f"{wanted} to be committed beside {day}",
                 found=f"{neighbour[0].day.date} is the nearest",
-                do="Two days in a row are missing: restore one of them from a backup.",
+                do=f"Build {wanted} again first: `run --date {wanted} --force`."
+                if own
+                else "Two days in a row are missing: restore one of them from a backup.",
             )
 
 

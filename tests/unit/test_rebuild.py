@@ -190,6 +190,18 @@ def test_an_amendment_that_kafka_no_longer_holds_is_lost_and_the_day_stays(
     refused(lake, topic, AuditFailed, "again")
 
 
+def test_a_day_beside_a_missing_one_says_which_to_build_first(lake: Path, topic: MemoryTopic) -> None:
+    shutil.rmtree(lake / f"date={SECOND}")
+    with pytest.raises(LedgerBroken, match=f"Build {SECOND} again first"):
+        rebuild(lake, topic, THIRD)
+    rebuild(lake, topic, SECOND)
+    rebuild(lake, topic, THIRD)
+    for day in (SECOND, THIRD):
+        shutil.rmtree(lake / f"date={day}")
+    with pytest.raises(LedgerBroken, match="Two days in a row"):
+        rebuild(lake, topic, SECOND)
+
+
 def offset_of(topic: MemoryTopic, name: str) -> int:
     """Find the record that the fourth day dates into the second."""
     when = midnight(FOURTH, ZONE) - timedelta(hours=30)
