@@ -25,7 +25,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.demo.children import CommandLine
 from jobs.demo.moments import Step, Steps
 from jobs.demo.victims import Victim, kill_one
 from jobs.source import Engine
@@ -36,44 +35,6 @@ from tests.processes import command_of, descendants, jvm_of, lives, parent_of, u
 from tests.two_days import DAYS
 
 WAIT = 60.0
-
-
-def test_after_kills_at_three_random_moments_a_rerun_is_exact(
-    two_days: tuple[str, list[Said]], configured: Configured, child: Child, lake: Path
-) -> None:
-    topic, words = two_days
-    seed = random.randrange(1 << 32)
-    rng = random.Random(seed)
-    print(f"seed {seed}")  # pytest shows it when the test fails
-    cli = child(configured(topic))
-    moments: list[Callable[[], bool]] = [
-        lambda: bool(attempts(lake)),  # while tasks write
-        lambda: any((lake / "_staging").glob("*/day/*")),  # around the commit
-        lambda: True,  # wherever the run is
-    ]
-    rng.shuffle(moments)
-    for reached in moments:
-        committed = len(lakes.manifests(lake))
-        _kill_at(cli, rng, reached)
-        assert_whole_or_absent(lake)
-        assert len(lakes.manifests(lake)) >= committed
-        assert_lock_free(lake)
-    for _ in range(2):
-        with cli.started("run", "--from", str(DAYS[0]), "--to", str(DAYS[1])) as (driver, log):
-            assert driver.wait(WAIT * 2) == 0, log.read_text()
-    assert_exact(lake, words, [night(day) for day in DAYS])
-
-
-def _kill_at(cli: CommandLine, rng: random.Random, reached: Callable[[], bool]) -> None:
-    """Kill a driver a little after a moment; one that is reached at once means any time of the run."""
-    with cli.started("run", "--from", str(DAYS[0]), "--to", str(DAYS[1])) as (driver, _):
-        longest = 8.0 if reached() else 0.4
-        until(lambda: reached() or driver.poll() is not None)
-        time.sleep(rng.uniform(0, longest))
-        family = descendants(driver.pid)
-        driver.kill()
-        driver.wait()
-        until(lambda: not any(map(lives, family)))
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])

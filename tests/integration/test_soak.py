@@ -23,7 +23,7 @@ SOAK = [sys.executable, "-m", "jobs", "soak", "--json"]
 def test_after_each_of_five_random_kills_every_record_is_there_once(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     done = subprocess.run(
-        [*SOAK, "--kills", "5", "--records", "60000"],
+        [*SOAK, "--kills", "5", "--records", "20000"],
         env=environment, capture_output=True, text=True, check=False, timeout=SECONDS,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -33,7 +33,7 @@ def test_after_each_of_five_random_kills_every_record_is_there_once(tmp_path: Pa
     assert found["exact"]
     assert found["kills"] == sum(sum(steps.values()) for steps in by_victim.values()) == 5
     assert found["checks"] == found["runs"] > 5
-    assert found["produced"] > 60_000
+    assert found["produced"] > 20_000
     assert found["records_checked"] > 2 * found["produced"]
     assert not list(tmp_path.glob("kafka-daily-*"))
 

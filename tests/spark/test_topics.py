@@ -98,7 +98,7 @@ def test_records_deleted_before_they_were_settled_are_an_error(
     with pytest.raises(OffsetsLost) as refused:
         run_day(desk(name), DAYS[1])
     assert refused.value.exit_code == 20
-    assert refused.value.facts == {"partition": 1, "offset": 50, "log_start": 53}
+    assert refused.value.facts == {"partition": 1, "offset": 50, "log_start": 53, "accept": "1:50-53"}
     assert "partition 1 from offset 50" in str(refused.value)
     assert "starts at 53" in str(refused.value)
     assert_exact(lake, words, NIGHTS[:1])
@@ -209,7 +209,7 @@ def test_a_compacted_topic_counts_what_vanished_pending_records_too(
     run_day(desk(name), DAYS[0])
     document = lakes.manifest(lake, DAYS[0])
     begin, until = document["spans"][0]["seen_until"], document["spans"][0]["until_offset"]
-    assert document["compacted"] is True
+    assert document["cleanup_policy"] == "compact"
     assert lakes.gaps(document) >= {(0, each) for each in set(offsets) - kept if begin <= each < until}
     assert lakes.pending(lake) == {(0, each) for each in offsets[100:]}
 
