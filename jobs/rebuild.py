@@ -20,11 +20,21 @@ from jobs.hold import hold_against
 from jobs.kept import Kept, kept_of
 from jobs.planning import Desk, Planned
 from jobs.remake import remake
-from jobs.steps import Steps, audit_day, lock_holder, require_retained, run_stamp, settle_plan, staging
+from jobs.sizing import bytes_per_row
+from jobs.steps import (
+    Steps,
+    audit_day,
+    file_options,
+    lock_holder,
+    require_retained,
+    run_stamp,
+    settle_plan,
+    staging,
+)
 from jobs.storage import sync_folder
 from offsets.errors import ContractChanged, OffsetsLost, TopicChanged
 from offsets.history import History, Recorded, read_history
-from offsets.model import Accepted, DataFile, DayPlan, Manifest
+from offsets.model import Accepted, Contract, DataFile, DayPlan, Manifest
 
 if TYPE_CHECKING:
     from jobs.audit import Audited
@@ -52,7 +62,8 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         log.info("rebuilding", day=str(day), offsets=plan.offsets, revision=kept.revision)
         with staging(desk, day) as staged:
             started = desk.now()
-            reports = settle_plan(desk, Planned(plan=plan, row_bytes=_row_bytes(recorded)), staged, steps)
+            planned = Planned(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
+            reports = settle_plan(desk, planned, staged, steps)
             steps.end("read_settle_write")
             audited = audit_day(desk, plan, reports, staged, few_invalid=bool(plan.accepted.contract))
             hold_against(audited, recorded)
@@ -85,24 +96,16 @@ def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
     require_retained(desk, recorded.spans)
     earlier = tuple(manifest.day for manifest in history.before)
     old = recorded.manifest.accepted if recorded.manifest else Accepted()
-    return DayPlan(
-        day=recorded.day,
-        topic=topic,
-        contract=desk.settings.rules.contract(desk.settings.zone, (earlier or (recorded.day,))[0].date),
-        accepted=Accepted(contract=_changes(desk, history, recorded), start=old.start, loss=old.loss),
-        consumed=recorded.consumed,
+    contract = desk.settings.rules.contract(desk.settings.zone, (earlier or (recorded.day,))[0].date)
+    return recorded.plan(
         earlier=earlier,
-        spans=recorded.spans,
-        first_offsets=recorded.first_offsets,
+        contract=contract,
+        accepted=Accepted(contract=_changes(desk, contract, recorded), start=old.start, loss=old.loss),
         cleanup_policy=described.cleanup_policy,
-        headroom_hours=None,
-        risks=(),
     )
 
 
-def _changes(desk: Desk, history: History, recorded: Recorded) -> tuple[str, ...]:
-    first = (history.before or (recorded,))[0].day.date
-    now = desk.settings.rules.contract(desk.settings.zone, first)
+def _changes(desk: Desk, now: Contract, recorded: Recorded) -> tuple[str, ...]:
     changes = now.changes_from(recorded.contract)
     if changes and not desk.accept.contract:
         raise ContractChanged(
@@ -123,13 +126,6 @@ def _exchange(
     started: datetime,
 ) -> Manifest:
     from jobs.commit import recommit
-    from jobs.steps import file_options
 
     files = kept.to_place(audited.files, staged / "kept", file_options(desk, audited.plan))
     return recommit(desk.lake, staged, audited, files, kept, remade, run_stamp(desk, started))
-
-
-def _row_bytes(recorded: Recorded) -> float:
-    from jobs.sizing import bytes_per_row
-
-    return bytes_per_row(recorded.manifest, None)

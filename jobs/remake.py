@@ -19,7 +19,7 @@ from jobs.sizing import bytes_per_row
 from jobs.steps import Steps, audit_day, file_options, require_retained, settle_plan
 from offsets.errors import OffsetsLost
 from offsets.history import History, Recorded
-from offsets.model import DataFile, DayPlan, Manifest, Verdict, from_micros
+from offsets.model import DataFile, Day, Manifest, Verdict, from_micros
 
 if TYPE_CHECKING:
     from jobs.report import WrittenFile
@@ -42,8 +42,13 @@ def _remade(desk: Desk, history: History, damaged: Damaged, staged: Path) -> tup
     file, by = damaged.file, damaged.manifest
     there = replace(desk, settings=replace(desk.settings, rules=_rules(by)))
     require_retained(desk, by.spans)
-    plan = _plan(history, by)
     recorded = Recorded.of(by)
+    plan = recorded.plan(
+        earlier=_days_before(history, by),
+        contract=by.contract,
+        accepted=by.accepted,
+        cleanup_policy=by.cleanup_policy,
+    )
     planned = Planned(plan=plan, row_bytes=bytes_per_row(by, None))
     reports = settle_plan(there, planned, staged, Steps())
     audited = audit_day(there, plan, reports, staged, few_invalid=False)
@@ -78,20 +83,6 @@ def _rules(by: Manifest) -> Rules:
         ) from None
 
 
-def _plan(history: History, by: Manifest) -> DayPlan:
-    """Plan to read again what the day read that brought the file."""
-    days = [*(each.day for each in history.before), history.recorded().day]
-    days += [each.day for each in history.after if each.day.date < by.day.date]
-    return DayPlan(
-        day=by.day,
-        topic=by.topic,
-        contract=by.contract,
-        accepted=by.accepted,
-        consumed=by.consumed,
-        earlier=tuple(days),
-        spans=by.spans,
-        first_offsets=by.first_offsets,
-        cleanup_policy=by.cleanup_policy,
-        headroom_hours=None,
-        risks=(),
-    )
+def _days_before(history: History, by: Manifest) -> tuple[Day, ...]:
+    after = (each.day for each in history.after if each.day.date < by.day.date)
+    return (*(each.day for each in history.before), history.recorded().day, *after)

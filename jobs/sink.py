@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -34,7 +33,7 @@ from jobs.report import (
     summed,
     summed_causes,
 )
-from jobs.settle import CODE, VERDICTS, Bounds, Codes, Settled, settle
+from jobs.settle import CODE, VERDICTS, Bounds, Codes, Mask, Settled, settle
 from jobs.storage import make_folder, sync_folder
 from offsets.errors import AuditFailed, DayStopped
 from offsets.model import Anchor, CauseCount, Tally, Verdict
@@ -46,8 +45,6 @@ LATE_BYTES: Final = 64 << 20
 """How much late rows of all days may wait in memory."""
 FEW_RUNS: Final = 16
 """Up to so many runs of a batch's rows are written as they lie; more are gathered first."""
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

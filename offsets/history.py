@@ -13,9 +13,11 @@ from itertools import pairwise
 from offsets.errors import ConfigWrong, DayTaken, LedgerBroken
 from offsets.ledger import ONE_DAY, LedgerReader, check_link, read_manifest
 from offsets.model import (
+    Accepted,
     Checkpoint,
     Contract,
     Day,
+    DayPlan,
     EndFrom,
     Evidence,
     Manifest,
@@ -39,6 +41,29 @@ class Recorded:
     next: Checkpoint
     first_offsets: tuple[PartitionStart, ...]
     manifest: Manifest | None
+
+    def plan(
+        self,
+        *,
+        earlier: tuple[Day, ...],
+        contract: Contract,
+        accepted: Accepted,
+        cleanup_policy: str | None,
+    ) -> DayPlan:
+        """Plan to read again what was read then."""
+        return DayPlan(
+            day=self.day,
+            topic=self.consumed.topic,
+            contract=contract,
+            accepted=accepted,
+            consumed=self.consumed,
+            earlier=earlier,
+            spans=self.spans,
+            first_offsets=self.first_offsets,
+            cleanup_policy=cleanup_policy,
+            headroom_hours=None,
+            risks=(),
+        )
 
     @classmethod
     def of(cls, manifest: Manifest) -> Recorded:
