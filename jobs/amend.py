@@ -7,6 +7,7 @@ later manifests list for it.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
@@ -24,10 +25,16 @@ def moves(lake: Lake, manifest: Manifest) -> Iterator[tuple[DataFile, Path, Path
             yield file, lake.day_folder(manifest.day.date) / file.path, lake.root / file.target
 
 
+def open_moves(lake: Lake, newest: Manifest) -> Iterator[str]:
+    """Give the targets of the late files that still lie in the folder of the day that saw them."""
+    for file, source, _ in moves(lake, newest):
+        if file.target and os.path.lexists(source):
+            yield file.target
+
+
 def moves_open(lake: Lake, manifest: Manifest) -> bool:
     """Tell whether late files of the newest day still wait; those of an older day never do."""
-    newest = lake.days()[-1:] == [manifest.day.date]
-    return newest and any(source.exists() for _, source, _ in moves(lake, manifest))
+    return lake.days()[-1:] == [manifest.day.date] and any(open_moves(lake, manifest))
 
 
 def finish_moves(lake: Lake, manifest: Manifest, rebuilt: date | None = None) -> Mapping[date, int]:

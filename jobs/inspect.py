@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
+from jobs.amend import open_moves
 from jobs.storage import Lake, LockHolder
 from offsets.ledger import Ledger, read_ledger
 from offsets.model import DataFile, Manifest, Verdict
@@ -86,13 +87,6 @@ def status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], 
         holder_alive=_alive(holder),
         staged=tuple(folder.name for folder in lake.staged_runs()),
     )
-
-
-def open_moves(lake: Lake, newest: Manifest) -> Iterator[str]:
-    """Give the targets of the late files that still lie in the folder of the day that saw them."""
-    for file in newest.files:
-        if file.target and whereabouts(lake, newest, file).source:
-            yield file.target
 
 
 def amendments(

@@ -6,7 +6,6 @@ the amendments that later days brought here are linked into the new folder. Writ
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -14,7 +13,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from jobs.storage import DAY_PREFIX, Lake, make_folder
+from jobs.storage import DAY_PREFIX, Lake, hashed, make_folder
 from offsets.errors import AuditFailed, LedgerBroken
 from offsets.history import History
 from offsets.model import DataFile, FileOffsets, Manifest, Verdict, from_micros
@@ -126,8 +125,7 @@ def _intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | N
 
 def _digest(path: Path) -> str | None:
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return hashed(path)[0]
     except OSError:
         return None
 

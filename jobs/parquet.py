@@ -6,7 +6,6 @@ Nothing here knows a day's rules.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from bisect import bisect_right
 from collections.abc import Callable, Mapping
@@ -22,7 +21,7 @@ import pyarrow.parquet as pq
 
 from jobs.encoding import delta_encoded, repeating
 from jobs.report import Longs, ReadBack, WrittenFile, ranges_of, slices
-from jobs.storage import NewFile
+from jobs.storage import NewFile, hashed
 from offsets.model import FileOffsets, Verdict
 from offsets.ranges import Offsets, Range
 
@@ -222,9 +221,7 @@ def read_back(path: Path) -> ReadBack:
         OSError: it cannot be read.
         pa.ArrowInvalid: it is no Parquet file.
     """
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size = file.tell()
+    digest, size = hashed(path)
     source = pq.ParquetFile(path)
     names = [
         name

@@ -333,6 +333,16 @@ def link(source: Path, target: Path) -> None:
         os.link(source, target)
 
 
+def hashed(path: Path) -> tuple[str, int]:
+    """Give a file's SHA-256 and its size in bytes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), file.tell()
+
+
 def _inode(path: Path) -> tuple[int, int] | None:
     with store_errors(f"look at {path}"), suppress(FileNotFoundError):
         found = os.stat(path, follow_symlinks=False)

@@ -6,7 +6,6 @@ here, which tells rows, offsets and event times.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import pyarrow.parquet as pq
 
 from jobs.inspect import Whereabouts, whereabouts
 from jobs.report import ReadBack
-from jobs.storage import DAY_PREFIX, Lake
+from jobs.storage import DAY_PREFIX, Lake, hashed
 from jobs.verify.chain import Chain
 from offsets.manifest import MANIFEST_NAME
 from offsets.model import DataFile, Manifest, Verdict, micros
@@ -120,9 +119,7 @@ def strange_folders(lake: Lake, chain: Chain) -> Iterator[str]:
 
 def skim(path: Path) -> ReadBack:
     """Hash a file whole and read its footer; which offsets it holds is not looked at."""
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size = file.tell()
+    digest, size = hashed(path)
     footer = pq.read_metadata(path)
     times = [edges for edges in _event_times(footer) if edges]
     return ReadBack(
