@@ -49,6 +49,14 @@ def run(lake: Path, topic: MemoryTopic, *days: date, late: Late = Late.AMEND) ->
     return manifest
 
 
+def unmoved(lake: Path, topic: MemoryTopic) -> Manifest:
+    """Commit all days, and die before the late rows of the last are moved."""
+    run(lake, topic, FIRST, SECOND)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Lake, "amend", lambda *_: False)
+        return run(lake, topic, THIRD)
+
+
 def test_a_late_row_lies_in_its_own_day_once(lake: Path, topic: MemoryTopic) -> None:
     run(lake, topic, FIRST, SECOND)
     outcome = run_day(desk(lake, topic, late=Late.AMEND), THIRD)
@@ -63,12 +71,9 @@ def test_a_late_row_lies_in_its_own_day_once(lake: Path, topic: MemoryTopic) -> 
 
 @pytest.mark.parametrize("did", ["link", "unlink", "nothing"])
 def test_a_move_that_was_cut_short_is_finished_by_the_next_run(
-    lake: Path, topic: MemoryTopic, did: str, monkeypatch: pytest.MonkeyPatch
+    lake: Path, topic: MemoryTopic, did: str
 ) -> None:
-    run(lake, topic, FIRST, SECOND)
-    with monkeypatch.context() as patched:
-        patched.setattr(Lake, "amend", lambda *_: False)
-        manifest = run(lake, topic, THIRD)
+    manifest = unmoved(lake, topic)
     (_, source, target), *_ = moves(Lake(lake), manifest)
     if did != "nothing":
         os.link(source, target)
@@ -82,13 +87,8 @@ def test_a_move_that_was_cut_short_is_finished_by_the_next_run(
     assert [places(lake)[0, offset].kind for offset in (6, 7)] == ["in_day", "in_day"]
 
 
-def test_moves_are_finished_before_the_next_day_is_planned(
-    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(lake, topic, FIRST, SECOND)
-    with monkeypatch.context() as patched:
-        patched.setattr(Lake, "amend", lambda *_: False)
-        run(lake, topic, THIRD)
+def test_moves_are_finished_before_the_next_day_is_planned(lake: Path, topic: MemoryTopic) -> None:
+    unmoved(lake, topic)
     asked = topic.asked.copy()
     topic.before = lambda question: _no_late_rows(lake)
     outcome = run_day(desk(lake, topic, late=Late.AMEND), THIRD + timedelta(days=1))
@@ -101,13 +101,8 @@ def _no_late_rows(lake: Path) -> None:
 
 
 @pytest.mark.parametrize("found", ["neither", "two files"])
-def test_a_late_file_that_somebody_changed_stops_the_run(
-    lake: Path, topic: MemoryTopic, found: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(lake, topic, FIRST, SECOND)
-    with monkeypatch.context() as patched:
-        patched.setattr(Lake, "amend", lambda *_: False)
-        manifest = run(lake, topic, THIRD)
+def test_a_late_file_that_somebody_changed_stops_the_run(lake: Path, topic: MemoryTopic, found: str) -> None:
+    manifest = unmoved(lake, topic)
     (_, source, target), *_ = moves(Lake(lake), manifest)
     if found == "neither":
         source.unlink()
