@@ -41,9 +41,13 @@ log = structlog.get_logger(__name__)
 @contextmanager
 def staging(desk: Desk, day: date) -> Iterator[Path]:
     """Give the run's staging folder; it goes when the outcome is known, and stays where it is evidence."""
-    if desk.settings.late is Late.AMEND:
-        desk.lake.require_links()
     staged = desk.lake.stage(day, desk.run_id)
+    try:
+        if desk.settings.late is Late.AMEND:
+            desk.lake.require_links(staged)
+    except errors.StoreFailed:
+        desk.lake.discard_staging(staged)
+        raise
     try:
         yield staged
     except (errors.AuditFailed, errors.StoreFailed):

@@ -28,7 +28,7 @@ RENAME_EXCHANGE: Final = 2
 LOCK_NAME: Final = "_lock"
 NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
 """How stores without hard links refuse one."""
-PROBE_NAME: Final = "_lock.probe"
+PROBE_NAME: Final = "links"
 STAGING_NAME: Final = "_staging"
 REMOVED: Final = "removed."
 """How the name of a folder begins that is being removed."""
@@ -275,17 +275,17 @@ class Lake:
         sync_folder(source.parent)
         return True
 
-    def require_links(self) -> None:
-        """Check, under the lock, that the store can do what amending needs, before a day is read for nothing.
+    def require_links(self, staged: Path) -> None:
+        """Check that the store can do what amending needs, before a day is read for nothing.
+
+        The link goes with the staging folder that it lies in, also after a kill.
 
         Raises:
             StoreFailed: it cannot.
         """
-        lock, probe = self.root / LOCK_NAME, self.root / PROBE_NAME
+        lock, probe = self.root / LOCK_NAME, staged / PROBE_NAME
         try:
-            with suppress(FileExistsError):  # left by a run that died here
-                os.link(lock, probe)
-            os.unlink(probe)
+            os.link(lock, probe)
         except OSError as error:
             if error.errno not in NO_LINKS:
                 with store_errors(f"link {lock} to {probe}"):

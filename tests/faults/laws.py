@@ -27,7 +27,6 @@ VERDICTS: Final = {
     "in_day": (Fate.IN_DAY,),
 }
 """What a manifest calls the fates that it counts."""
-BESIDE: Final = ("_lock", "_lock.probe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +234,7 @@ def a_committed_day_never_changes(seen: Seen) -> None:
 def nothing_left_but_orphans(seen: Seen) -> None:
     """Beside days there is the lock, and staging; in days nothing that no manifest names."""
     for path in seen.folder.iterdir():
-        assert path.name in (*BESIDE, "_staging") or path.name.startswith("date="), f"{path} was left"
+        assert path.name in ("_lock", "_staging") or path.name.startswith("date="), f"{path} was left"
     named = {f"date={day}/_manifest.json" for day in seen.days}
     for day, file in seen.listed():
         named |= {f"date={day}/{file['path']}", file["target"]}

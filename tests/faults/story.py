@@ -39,8 +39,6 @@ from tests.memory_topic import MemoryTopic
 
 HOLDER = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2026, 6, 1, tzinfo=UTC))
 MEMORY = Path("/dev/shm")
-LOCKS = ("_lock", "_lock.probe")
-"""The probe is another name of the lock: a loss of power can bring it back until the next day's run."""
 
 _RUN = re.compile(r"run\d\d")
 _HASH = re.compile(rb'"(sha256|checksum)": "[0-9a-f]{64}"')
@@ -118,13 +116,13 @@ class Story:
         The runs' names are masked, and hashes left out, since a footer names the run.
         """
         for name in files(lake):
-            if not name.startswith("_staging/") and name not in LOCKS:
+            if not name.startswith("_staging/") and name != "_lock":
                 yield _RUN.sub("RUN", name), _content((lake / name).read_bytes())
 
     def require(self, lake: Path, count: int) -> None:
         """Check that a lake is the reference: rows, manifests, and nothing beside them but orphans."""
         assert dict(self.files(lake)) == self.held(count)
-        known = {*LOCKS, "_staging", *(f"date={day}" for day in self.days[:count])}
+        known = {"_lock", "_staging", *(f"date={day}" for day in self.days[:count])}
         assert {path.name for path in lake.iterdir()} <= known
         staging = lake / "_staging"
         left = sorted(path.name for path in staging.iterdir()) if staging.exists() else []
