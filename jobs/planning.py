@@ -16,7 +16,7 @@ import structlog
 import tenacity
 
 from jobs.config import Settings
-from jobs.sizing import bytes_per_row, task_count
+from jobs.sizing import WEIGHED, BatchLimit, batch_limit, bytes_per_row, task_count
 from jobs.storage import Lake
 from offsets.errors import BrokerBehind, LedgerBroken
 from offsets.ledger import Ledger, read_ledger
@@ -47,6 +47,7 @@ class Engine(Protocol):
         *,
         tasks: int,
         piece: int,
+        batches: BatchLimit,
         progress: Callable[[int, int], None],
     ) -> list[TaskReport]:
         """Run one job over the plan's spans."""
@@ -68,6 +69,7 @@ class Planned:
 
     plan: DayPlan
     row_bytes: float
+    batches: BatchLimit = WEIGHED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +129,12 @@ def make_plan(desk: Desk, ledger: Ledger, day: date) -> Planned:
     if first != settings.first:
         said = f"day.first says {settings.first}, but the lake's first day is {first}, and stays so"
         plan = replace(plan, risks=(*plan.risks, said))
-    return Planned(plan=plan, row_bytes=bytes_per_row(ledger.newest, _record_bytes(found)))
+    sizes = _record_sizes(found)
+    return Planned(
+        plan=plan,
+        row_bytes=bytes_per_row(ledger.newest, statistics.median(sizes) if sizes else None),
+        batches=batch_limit(found.topic.largest_message, sizes),
+    )
 
 
 def require_unamended(lake: Lake, day: date) -> None:
@@ -163,6 +170,5 @@ def plan_patiently(desk: Desk, ledger: Ledger, day: date) -> Planned:
     return tries(make_plan, desk, ledger, day)
 
 
-def _record_bytes(found: Survey) -> float | None:
-    sizes = [record.size for look in found.partitions.values() for record in look.first]
-    return statistics.median(sizes) if sizes else None
+def _record_sizes(found: Survey) -> list[int]:
+    return [record.size for look in found.partitions.values() for record in look.first]

@@ -43,6 +43,8 @@ OPEN_LATE_DAYS: Final = 64
 """How many late days a task keeps files open for; the least recently met is closed first."""
 LATE_BYTES: Final = 64 << 20
 """How much late rows of all days may wait in memory."""
+GATHERED_ROWS: Final = 20_000
+GATHERED_BYTES: Final = 8 << 20
 FEW_RUNS: Final = 16
 """Up to so many runs of a batch's rows are written as they lie; more are gathered first."""
 
@@ -124,6 +126,26 @@ def run_task(order: TaskOrder, attempt: str, batches: Iterable[pa.RecordBatch]) 
         return TaskReport(failure=stopped.document())
     finally:
         gc.enable()
+
+
+def gathered(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches until they are worth the work that each costs a task."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in sent:
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
+            yield from _joined(waiting)
+            waiting, rows, size = [], 0, 0
+    yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2:
+        return batches
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
 
 
 class _Task:

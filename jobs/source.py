@@ -32,7 +32,8 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs.config.spark_keys import is_local
 from jobs.paths import conf_folder, jars
 from jobs.report import TaskReport
-from jobs.sink import TaskOrder, run_task
+from jobs.sink import TaskOrder, gathered, run_task
+from jobs.sizing import BatchLimit
 from offsets.errors import RunFailed
 from offsets.model import DayPlan
 
@@ -46,8 +47,6 @@ FIXED: Final = {
     "spark.speculation": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "20000",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),
     "spark.python.worker.reuse": "true",
     "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|jaas|keystore[.]key",
 }
@@ -55,6 +54,9 @@ DEFAULTS: Final = {
     "spark.app.name": "kafka-daily",
     # what Kafka's client holds lives longer than Spark's usual 1g gives it: half the time in collections
     "spark.driver.memory": "2g",
+    # a task frees and takes the same memory with every row group: kept for some seconds, it need not be
+    # cleared again each time
+    "spark.executorEnv.MIMALLOC_PURGE_DELAY": "10000",
 }
 READ: Final = {
     "failOnDataLoss": "true",
@@ -67,6 +69,8 @@ READ: Final = {
 FAILURE: Final = "most recent failure: "
 TRACEBACK: Final = "Traceback (most recent call last):"
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+ARROW: Final = "spark.sql.execution.arrow"
+UNWEIGHED: Final = (1 << 31) - 1
 REPORT: Final = pa.schema([("report", pa.binary())])
 
 
@@ -117,6 +121,7 @@ class Engine:
         *,
         tasks: int,
         piece: int,
+        batches: BatchLimit,
         progress: Progress,
     ) -> list[TaskReport]:
         """Run one job over the plan's spans: one task attempt, one report.
@@ -126,13 +131,15 @@ class Engine:
         """
         headers = "headers" in order.rules.kafka_columns
 
-        def settle_task(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        def settle_task(sent: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             context = TaskContext.get()
             attempt = context.taskAttemptId() if context else 0
-            report = run_task(order, f"{attempt}-{secrets.token_hex(4)}", batches)
+            report = run_task(order, f"{attempt}-{secrets.token_hex(4)}", gathered(sent))
             yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
 
         with _job_errors(), self._watched(tasks, progress):
+            self.session.conf.set(f"{ARROW}.maxRecordsPerBatch", batches.rows)
+            self.session.conf.set(f"{ARROW}.maxBytesPerBatch", batches.bytes or UNWEIGHED)
             frame = _records(self.session, plan, self._kafka, piece=piece, headers=headers).coalesce(tasks)
             rows = frame.mapInArrow(settle_task, "report binary").collect()
         return [pickle.loads(bytes(row.report)) for row in rows]

@@ -98,7 +98,12 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
     log.info("settling", day=str(plan.day.date), tasks=tasks, staging=str(staged))
     try:
         reports = engine.settle(
-            plan, order, tasks=tasks, piece=piece_rows(plan, tasks), progress=desk.progress
+            plan,
+            order,
+            tasks=tasks,
+            piece=piece_rows(plan, tasks),
+            batches=planned.batches,
+            progress=desk.progress,
         )
     except errors.RunFailed:
         # the topic may tell better than Spark what went wrong

@@ -116,6 +116,7 @@ class Broker:
             raise
         settings = self._settings(topic)
         retention, size = settings.get("retention.ms"), settings.get("retention.bytes")
+        largest = settings.get("max.message.bytes")
         return TopicDescription(
             identity=TopicIdentity(
                 name=topic, topic_id=str(found.topic_id), cluster_id=str(cluster.cluster_id)
@@ -124,6 +125,7 @@ class Broker:
             cleanup_policy=settings.get("cleanup.policy"),
             retention=timedelta(milliseconds=int(retention)) if retention not in (None, "-1") else None,
             retention_bytes=int(size) if size is not None else None,
+            largest_message=int(largest) if largest is not None else None,
         )
 
     def watermarks(self, topic: str, partitions: Iterable[int]) -> dict[int, Watermarks]:

@@ -20,6 +20,7 @@ class TopicDescription:
     """A topic's identity, its partitions, and those of its settings that decide what may be gone.
 
     Settings are None where the broker does not let us see them; `retention` is None where it is endless too.
+    `largest_message` is the most bytes that the broker takes as one batch of a producer.
     """
 
     identity: TopicIdentity
@@ -27,6 +28,7 @@ class TopicDescription:
     cleanup_policy: str | None
     retention: timedelta | None
     retention_bytes: int | None
+    largest_message: int | None
 
     @property
     def compacted(self) -> bool | None:

@@ -25,6 +25,7 @@ from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, To
 from jobs.record.schema import HEADERS, INSTANT
 from jobs.report import TaskReport
 from jobs.sink import TaskOrder, run_task
+from jobs.sizing import BatchLimit
 from jobs.storage import Lake
 from offsets.errors import RunFailed
 from offsets.model import DayPlan, micros
@@ -100,6 +101,7 @@ class LocalEngine:
         *,
         tasks: int,
         piece: int,
+        batches: BatchLimit,
         progress: Callable[[int, int], None],
     ) -> list[TaskReport]:
         """Run one job over the plan's spans."""

@@ -201,6 +201,7 @@ class MemoryTopic:
             cleanup_policy=self.cleanup_policy,
             retention=self.retention,
             retention_bytes=self.retention_bytes,
+            largest_message=1_048_588,
         )
 
     @property
