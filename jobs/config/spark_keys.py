@@ -18,7 +18,7 @@ FIXED: Mapping[str, str] = MappingProxyType(
     {
         "spark.sql.session.timezone": "instants are compared in UTC; a day's zone is day.zone",
         "spark.speculation": "a second attempt at a task would read and write the same records again",
-        "spark.sql.execution.arrow.*": "the job bounds its batches by rows and by bytes",
+        "spark.sql.execution.arrow.*": "the job bounds its batches itself",
         "spark.sql.sources.usev1sourcelist": "exact spans need the V2 Kafka source",
         "spark.submit.deploymode": "this process is the driver, and holds the lake's lock",
         "spark.submit.pyfiles": _PYTHON,

@@ -23,7 +23,7 @@ from jobs.parquet import FileOptions
 from jobs.record.decode import Decoder
 from jobs.record.schema import INSTANT
 from jobs.report import TaskReport, joined
-from jobs.sink import Batch, TaskOrder, run_task
+from jobs.sink import Batch, TaskOrder, gathered, run_task
 from jobs.storage import NewFile
 from offsets.errors import AuditFailed, StoreFailed, revived
 from offsets.model import Anchor, Verdict
@@ -283,3 +283,31 @@ def test_two_attempts_never_share_a_folder_or_a_name(tmp_path: Path) -> None:
     second = run_task(task_order(tmp_path), "b", iter([rows_of(0, [record(0)])]))
     assert not {file.path for file in first.files} & {file.path for file in second.files}
     assert all(file.path.endswith(".part") for file in first.files)
+
+
+def small(rows: int, size: int, at: int = 0) -> pa.RecordBatch:
+    offsets = pa.array(range(at, at + rows), pa.int64())
+    return pa.RecordBatch.from_arrays(
+        [offsets, pa.array([bytes(size)] * rows, pa.binary())], ["offset", "value"]
+    )
+
+
+@pytest.mark.parametrize(
+    "sent, joined",
+    [
+        ([], []),
+        ([(10, 8)], [10]),
+        ([(1024, 8)] * 30, [20 * 1024, 10 * 1024]),
+        ([(16, 300_000), (16, 300_000), (5, 300_000)], [32, 5]),
+        ([(20_000, 1), (7, 1)], [20_000, 7]),
+    ],
+    ids=["nothing", "one", "by rows", "by bytes", "large already"],
+)
+def test_small_batches_are_joined_up_to_a_bound_and_none_is_lost(
+    sent: list[tuple[int, int]], joined: list[int]
+) -> None:
+    starts = [sum(rows for rows, _ in sent[:number]) for number in range(len(sent))]
+    batches = [small(rows, size, at) for (rows, size), at in zip(sent, starts, strict=True)]
+    got = list(gathered(iter(batches)))
+    assert [batch.num_rows for batch in got] == joined
+    assert [at for batch in got for at in batch["offset"].to_pylist()] == list(range(sum(joined)))
