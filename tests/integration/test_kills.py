@@ -14,15 +14,17 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from multiprocessing.queues import SimpleQueue
 from multiprocessing.synchronize import Event
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyspark
 import pytest
 
 from jobs.demo.moments import Step, Steps
@@ -35,6 +37,7 @@ from tests.processes import command_of, descendants, jvm_of, lives, parent_of, u
 from tests.two_days import DAYS
 
 WAIT = 60.0
+EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 @pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
@@ -128,6 +131,35 @@ def test_a_killed_worker_is_retried_where_spark_may_and_the_day_is_exact(
             code = driver.wait(WAIT * 2)
         assert code == 0, log.read_text()
     assert killed
+    assert_exact(lake, words, [night(DAYS[0])])
+
+
+@pytest.fixture
+def cluster() -> Iterator[dict[str, dict[str, Any]]]:
+    """A cluster of this machine's own processes: each executor is a JVM of its own."""
+    yield {"spark": {"spark.master": "local-cluster[2,1,1024]"}, "lake": {"shared": True}}
+    # executors leave their logs and jars below Spark's own folder, whatever they are told
+    shutil.rmtree(Path(pyspark.__file__).parent / "work", ignore_errors=True)
+
+
+def test_a_killed_executor_is_replaced_and_the_day_is_exact(
+    two_days: tuple[str, list[Said]],
+    configured: Configured,
+    child: Child,
+    lake: Path,
+    cluster: dict[str, dict[str, Any]],
+) -> None:
+    topic, words = two_days
+    cli = child(configured(topic, cluster))
+    with cli.started("run", "--date", str(DAYS[0])) as (driver, log):
+        until(lambda: bool(attempts(lake)) or driver.poll() is not None, seconds=2 * WAIT)
+        executor = next(pid for pid in descendants(driver.pid) if EXECUTOR in command_of(pid))
+        os.kill(executor, signal.SIGKILL)
+        family = descendants(driver.pid)
+        assert driver.wait(WAIT * 2) == 0, log.read_text()
+        until(lambda: not any(map(lives, family)), seconds=30)
+    assert "ExecutorLostFailure" in log.read_text()
+    assert_whole_or_absent(lake)
     assert_exact(lake, words, [night(DAYS[0])])
 
 
