@@ -48,6 +48,7 @@ from offsets.errors import (
 from offsets.ledger import read_ledger
 from offsets.manifest import from_json, to_json
 from offsets.model import EndFrom, Manifest, Verdict
+from offsets.recheck import prove_gaps
 from tests.lake_rows import Place, files, places
 from tests.local_engine import RULES, Crash, LocalEngine, desk, order
 from tests.memory_topic import MemoryTopic, Transaction
@@ -489,6 +490,27 @@ def test_a_topic_recreated_while_it_was_read_is_noticed(lake: Path) -> None:
 
     with pytest.raises(TopicChanged, match="recreated while it was read"):
         run_day(desk(lake, topic, engine=LocalEngine(topic, between=remake)), FIRST)
+    assert not list(lake.glob("date=*"))
+
+
+def test_a_topic_recreated_while_its_gaps_were_proved_is_noticed(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = MemoryTopic()
+    dropped = Transaction()
+    orders(topic, FIRST)
+    topic.produce(0, order(at(FIRST, 1)), at(FIRST, 1), transaction=dropped)
+    topic.end(dropped, commit=False, at=at(FIRST, 1))
+
+    def prove(*given: Any) -> Any:
+        proved = prove_gaps(*given)
+        topic.recreate(1)
+        orders(topic, FIRST)
+        return proved
+
+    monkeypatch.setattr(jobs.steps, "prove_gaps", prove)
+    with pytest.raises(TopicChanged, match="recreated while it was read"):
+        run_day(desk(lake, topic), FIRST)
     assert not list(lake.glob("date=*"))
 
 
