@@ -34,11 +34,11 @@ def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp, *, amend
 
     Raises:
         DayTaken: the day has a folder already.
-        StoreFailed: the store refused; unless the day's folder is there, nothing was committed.
+        StoreFailed: the store refused; if the day's folder is there all the same, the day is committed.
     """
     folder = staged / "day"
     make_folder(folder)
-    # 8.1 the files of successful attempts get their names
+    # 8.1 the files that successful attempts reported get their names; Spark may have tried a task twice
     files = _place(folder, audited, audited.files, stamp.run_id, amend=amend)
     # 8.2 the manifest comes last
     manifest = _manifest(audited, files, stamp, revision=1)
@@ -46,7 +46,7 @@ def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp, *, amend
     # 8.3 all names below the day are made durable, from the bottom up
     _sync_all(folder)
     # 8.4 one rename, made durable by one sync of the lake's folder
-    lake.publish(folder, audited.plan.day.date)
+    lake.commit(folder, audited.plan.day.date)
     return manifest
 
 
@@ -80,7 +80,7 @@ def recommit(
     if lake.day_folder(day).exists():
         lake.exchange(folder, day)
     else:
-        lake.publish(folder, day)
+        lake.commit(folder, day)
     return manifest
 
 

@@ -1,7 +1,19 @@
-"""The story of one day, from the ledger to the commit.
+"""The story of one day, from the ledger to the commit and the late rows.
 
-The one place that sees everything: config, lake, broker and Spark. The numbers are those of the protocol
-(docs/PROTOCOL.md). It decides nothing itself: each step is one call, and the next takes what it returns.
+    1 ledger   is the day committed? then there is nothing to do
+    2 lock     one run a lake; what the newest day still has to move is moved
+    3 plan     per partition, what to read: all that is new, up to the offset after which Kafka holds
+               nothing stamped within the day and its grace, and what earlier days left pending
+    4-6        Spark's tasks read, judge each record, and write durable Parquet into the run's staging folder
+    7 audit    plan, tasks and files must agree, offset by offset; makes the next checkpoint:
+               seen_until is where the reading ended, pending what was judged LATER_DAY
+    8 commit   files and manifest, with that checkpoint in it, become the day's folder by one rename
+    9 publish  late rows are brought to the days that they belong to, file by file
+
+A run that dies in 1 to 7, or in 8 before the rename, leaves a folder in staging that no reader looks into,
+and the next run starts anew. After the rename the day is there, and the next run goes on with 9.
+This is the one place that sees everything: config, lake, broker and Spark. It decides nothing but whether
+the day is committed already: each step is one call, and the next takes what it returns.
 """
 
 from __future__ import annotations
@@ -48,11 +60,12 @@ def run_day(desk: Desk, day: date) -> Outcome:
     Raises:
         DayStopped: one of its kinds, as `offsets.errors` lists them.
     """
-    # 1 ledger: a committed day is done, without the lock
+    # 1 ledger: a committed day is done, without the lock; what was seen may not have been durable yet
     if (committed := read_manifest(desk.lake, day)) and not moves_open(desk.lake, committed):
         sync_folder(desk.lake.root)
         return Outcome(manifest=committed, already=True)
-    # 2 lock: from here on this run is the lake's one writer; what the last one left open comes first
+    # 2 lock: from here on this run is the lake's one writer; what the last one left open comes first, so that
+    # no day but the newest ever has an open move
     with desk.lake.lock(lock_holder(desk)):
         sync_folder(desk.lake.root)
         ledger = read_ledger(desk.lake)
@@ -65,7 +78,7 @@ def run_day(desk: Desk, day: date) -> Outcome:
         plan = planned.plan
         steps.end("plan")
         log.info("planned", day=str(day), offsets=plan.offsets, partitions=len(plan.spans))
-        # 4-6 read, settle, write: in the tasks
+        # 4-6 read, settle, write: in the tasks, into staging
         with staging(desk, day) as staged:
             started = desk.now()
             reports = settle_plan(desk, planned, staged, steps)

@@ -1,8 +1,9 @@
 """The verdict rule, on columns.
 
-Pure: coordinates, event times and causes go in, one verdict a record comes out. The rule that a record
-is settled already looks at the committed checkpoint and at nothing else: whatever re-derived it from the
-day would settle twice, or never, as soon as the contract or the zone rules change between two runs.
+Pure: coordinates, event times and causes go in, one verdict a record comes out. Whether a record is settled
+already is asked first, of the committed checkpoint alone (`Seen.settled`), and such a record is not even
+decoded. Derived from its event time it would be settled twice, or never, as soon as the contract or the
+zone rules change between two runs.
 """
 
 from __future__ import annotations
@@ -130,7 +131,7 @@ def settle(
 def _judge_window(
     event_time: pa.Array, kafka_timestamp: pa.Array, cause: pa.Array, bounds: Bounds
 ) -> pa.Array:
-    """Add the causes that need Kafka's timestamp: none at all, or an event time too far from it."""
+    """Add two causes: Kafka's timestamp is missing, or the event time is too far from it."""
     ahead = pc.subtract(event_time, kafka_timestamp)
     low, high = pa.scalar(-bounds.past, pa.int64()), pa.scalar(bounds.future, pa.int64())
     lawful = pc.and_(pc.greater_equal(ahead, low), pc.less_equal(ahead, high))

@@ -217,7 +217,7 @@ class Lake:
         make_folder(folder)
         return folder
 
-    def publish(self, staged: Path, day: date) -> Path:
+    def commit(self, staged: Path, day: date) -> Path:
         """Make a staged day visible in one step, and durable in the next.
 
         Raises:

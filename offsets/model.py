@@ -53,7 +53,7 @@ IN_FILES = (Verdict.IN_DAY, Verdict.LATE, Verdict.INVALID)
 
 
 class StartFrom(StrEnum):
-    """How the first offset of a span was found."""
+    """How the first offset of a span was found: by the day before, by time (the lake's first day), or 0."""
 
     CHECKPOINT = "checkpoint"
     LOOKUP = "lookup"
@@ -61,7 +61,11 @@ class StartFrom(StrEnum):
 
 
 class EndFrom(StrEnum):
-    """How the last offset of a span was found."""
+    """How the end of a span, which is not read any more, was found.
+
+    By a record stamped after the day and its grace; by bisecting, where a stray stamp stood before others;
+    at the log's end, where nothing is stamped after; as a committed day records it, for a rebuild.
+    """
 
     STAMPED_PAST = "stamped_past"
     BISECTED = "bisected"
@@ -143,7 +147,10 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCheckpoint:
-    """Where one partition stands: all below `seen_until` is settled, but for `pending`."""
+    """Where one partition stands: all below `seen_until` is settled, but for `pending`.
+
+    Pending offsets were read, and belong to a later day; the run of that day reads them again.
+    """
 
     partition: int
     seen_until: int
@@ -305,8 +312,9 @@ class PartitionStart:
 class DayPlan:
     """All that a run of one day will do, before it does it; what `plan` prints is what `run` executes.
 
-    `consumed` is the checkpoint of the day before, less what was lost and accepted; for a partition that
-    it did not know, and on the lake's first day, it says where the partition's log begins for this lake.
+    `consumed` is the checkpoint of the day before, less what was lost and accepted; a partition that it did
+    not know, as on the lake's first day, is seen up to the first offset to read, with nothing pending.
+    `first_offsets` are where the lake's knowledge of each partition began, on whichever day that was.
     `earlier` are the committed days with the bounds that their manifests recorded. `cleanup_policy` is
     None where the broker does not say.
     """
@@ -440,9 +448,10 @@ FORMAT_VERSION = 2
 class Manifest:
     """The commit record of one day: what was planned, found and written, and where the next day starts.
 
-    `transactional` tells whether the day's gaps show transactions; None where compaction may have made them.
-    `remade` are amendments of this day whose bytes a rebuild made again: of these it tells what the file is,
-    and not the manifest of the day that brought them.
+    `revision` counts from 1 how often the day was built. `missing_pending` are pending offsets of `consumed`
+    that compaction took. `transactional` tells whether the day's gaps show transactions; None where
+    compaction may have made them. `remade` are amendments of this day that a rebuild wrote anew: of their
+    bytes it tells the truth, and the manifest of the day that brought them no longer does.
     """
 
     run_id: str

@@ -215,7 +215,7 @@ def _rename_for_link(patched: Patch) -> None:
 
 def _manifest_after_the_rename(patched: Patch) -> None:
     """Publish the folder, and write the commit record into it then."""
-    write, publish = jobs.commit._write, Lake.publish
+    write, publish = jobs.commit._write, Lake.commit
     waiting: list[bytes] = []
     patched.setattr(jobs.commit, "_write", lambda path, text: waiting.append(text))
 
@@ -224,7 +224,7 @@ def _manifest_after_the_rename(patched: Patch) -> None:
         write(folder / "_manifest.json", waiting.pop())
         return folder
 
-    patched.setattr(Lake, "publish", published)
+    patched.setattr(Lake, "commit", published)
 
 
 def _rename_not_made_durable(patched: Patch) -> None:
@@ -232,7 +232,7 @@ def _rename_not_made_durable(patched: Patch) -> None:
         jobs.storage.move(staged, self.day_folder(day))
         return self.day_folder(day)
 
-    patched.setattr(Lake, "publish", published)
+    patched.setattr(Lake, "commit", published)
 
 
 def _files_not_made_durable(patched: Patch) -> None:

@@ -379,12 +379,12 @@ def amend_by_copying(self: Lake, source: Path, target: Path) -> bool:
     return True
 
 
-def publish_without_a_sync(self: Lake, staged: Path, day: date) -> Path:
+def commit_without_a_sync(self: Lake, staged: Path, day: date) -> Path:
     move(staged, self.day_folder(day))
     return self.day_folder(day)
 
 
-def publish_file_by_file(self: Lake, staged: Path, day: date) -> Path:
+def commit_file_by_file(self: Lake, staged: Path, day: date) -> Path:
     make_folder(self.day_folder(day))
     for path in sorted(staged.iterdir()):
         move(path, self.day_folder(day) / path.name)
@@ -403,8 +403,8 @@ def make_durable_in_name_alone(self: NewFile) -> str:
     [
         (Lake, "amend", amend_in_the_wrong_order),
         (Lake, "amend", amend_by_copying),
-        (Lake, "publish", publish_without_a_sync),
-        (Lake, "publish", publish_file_by_file),
+        (Lake, "commit", commit_without_a_sync),
+        (Lake, "commit", commit_file_by_file),
         (NewFile, "make_durable", make_durable_in_name_alone),
         (jobs.commit, "sync_folder", lambda folder: None),
         (jobs.storage, "sync_folder", lambda folder: None),

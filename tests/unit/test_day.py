@@ -373,7 +373,7 @@ CRASHES: list[tuple[object, str]] = [
     (jobs.commit, "move"),
     (jobs.commit, "to_json"),
     (jobs.commit, "sync_folder"),
-    (Lake, "publish"),
+    (Lake, "commit"),
     (jobs.storage, "move"),
     (Lake, "discard_staging"),
 ]
@@ -401,7 +401,7 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
     # the commit's own rename is the last step that can fail with the day there
     there = (where, step, after) in {
         (jobs.commit, "commit", True),
-        (Lake, "publish", True),
+        (Lake, "commit", True),
         (jobs.storage, "move", True),
         (Lake, "discard_staging", False),
         (Lake, "discard_staging", True),

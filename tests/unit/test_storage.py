@@ -193,7 +193,7 @@ def test_whatever_is_there_already_is_never_replaced(lake: Lake, make: str) -> N
         case _:
             target.symlink_to("nowhere")
     with pytest.raises(DayTaken):
-        lake.publish(staged, DAY)
+        lake.commit(staged, DAY)
     assert (staged / "new").exists()
     assert not (target / "new").exists()
 
@@ -206,7 +206,7 @@ def test_a_published_day_is_there_whole_and_readable_by_others(lake: Lake) -> No
     finally:
         os.umask(before)
     (staged / "new").write_bytes(b"new")
-    assert lake.publish(staged, DAY) == lake.day_folder(DAY)
+    assert lake.commit(staged, DAY) == lake.day_folder(DAY)
     assert (lake.day_folder(DAY) / "new").read_bytes() == b"new"
     assert lake.day_folder(DAY).stat().st_mode & 0o777 == 0o755
     assert not staged.exists()
