@@ -1,0 +1,46 @@
+"""How many records reach a task at once: small ones are counted, large ones weighed."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.daily import run_day
+from jobs.sizing import COUNTED, WEIGHED, BatchLimit
+from jobs.source import Engine
+from tests.brokers import Broker, MakeTopic
+from tests.engine import FIRST, MakeDesk
+from tests.oracle import assert_exact, midnight, night, said
+from tests.produce import every, send
+
+ARROW = "spark.sql.execution.arrow"
+
+
+@pytest.mark.parametrize(
+    "count, padding, limit",
+    [(3_000, 0, COUNTED), (150, 200_000, WEIGHED)],
+    ids=["small records", "large records"],
+)
+def test_batches_of_small_records_are_counted_and_of_large_ones_weighed(
+    count: int,
+    padding: int,
+    limit: BatchLimit,
+    broker: Broker,
+    topic: MakeTopic,
+    engine: Engine,
+    desk: MakeDesk,
+    lake: Path,
+) -> None:
+    name = topic()
+    records = [
+        record._replace(value=(record.value or b"") + b" " * padding)
+        for record in every(timedelta(seconds=20), midnight(FIRST), count)
+    ]
+    words = said(records, send(broker.bootstrap_servers, name, records))
+    run_day(desk(name), FIRST)
+    set_to = engine.session.conf.get
+    assert set_to(f"{ARROW}.maxRecordsPerBatch") == str(limit.rows)
+    assert set_to(f"{ARROW}.maxBytesPerBatch") == str(limit.bytes or (1 << 31) - 1)
+    assert_exact(lake, words, [night(FIRST)])
