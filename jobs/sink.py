@@ -34,6 +34,7 @@ from jobs.report import (
     summed_causes,
 )
 from jobs.settle import CODE, VERDICTS, Bounds, Codes, Mask, Settled, settle
+from jobs.sizing import BATCH_BYTES, BATCH_ROWS
 from jobs.storage import make_folder, sync_folder
 from offsets.errors import AuditFailed, DayStopped
 from offsets.model import Anchor, CauseCount, Tally, Verdict
@@ -43,8 +44,6 @@ OPEN_LATE_DAYS: Final = 64
 """How many late days a task keeps files open for; the least recently met is closed first."""
 LATE_BYTES: Final = 64 << 20
 """How much late rows of all days may wait in memory."""
-GATHERED_ROWS: Final = 20_000
-GATHERED_BYTES: Final = 8 << 20
 FEW_RUNS: Final = 16
 """Up to so many runs of a batch's rows are written as they lie; more are gathered first."""
 
@@ -135,7 +134,7 @@ def gathered(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in sent:
         waiting.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
-        if rows >= GATHERED_ROWS or size >= GATHERED_BYTES:
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
             yield from _joined(waiting)
             waiting, rows, size = [], 0, 0
     yield from _joined(waiting)

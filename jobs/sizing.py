@@ -15,6 +15,9 @@ PACKED: float = 0.2
 """The share of a record's bytes that its row takes in Parquet, where no day has told yet."""
 PIECES_PER_TASK = 4
 """Tasks are made of several pieces of partitions, so that partitions of unequal size even out."""
+BATCH_ROWS = 20_000
+BATCH_BYTES = 8 << 20
+"""A batch of so much, by one or the other, is worth the work that each costs a task."""
 LARGE_MESSAGE = 2 << 20
 LARGE_RECORD = 4 << 10
 """Topics that take such messages (bytes), or hold such records, have their batches weighed."""
@@ -28,16 +31,16 @@ class BatchLimit:
     bytes: int | None
 
 
-WEIGHED = BatchLimit(rows=20_000, bytes=8 << 20)
+WEIGHED = BatchLimit(rows=BATCH_ROWS, bytes=BATCH_BYTES)
 COUNTED = BatchLimit(rows=1_024, bytes=None)
 
 
 def batch_limit(largest_message: int | None, sampled: Iterable[int]) -> BatchLimit:
     """Bound a batch by what its topic takes at most, and by the sizes of sampled records, in bytes.
 
-    Spark weighs a batch after every record, which costs as much as a fifth of reading and decoding small
-    ones. Where they are small, a count bounds it too, at worst by 1,024 of the largest messages: below the
-    2 GiB that an Arrow column can hold.
+    Spark weighs a batch after every record, which takes more than a fifth of the time of the thread that
+    reads small ones. Where they are small, a count bounds it too, at worst by 1,024 of the largest messages:
+    below the 2 GiB that an Arrow column can hold.
     """
     sizes = [*sampled]
     if largest_message is None or largest_message >= LARGE_MESSAGE or not sizes:

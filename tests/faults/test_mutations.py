@@ -214,25 +214,25 @@ def _rename_for_link(patched: Patch) -> None:
 
 
 def _manifest_after_the_rename(patched: Patch) -> None:
-    """Publish the folder, and write the commit record into it then."""
-    write, publish = jobs.commit._write, Lake.commit
+    """Rename the folder, and write the commit record into it then."""
+    write, commit = jobs.commit._write, Lake.commit
     waiting: list[bytes] = []
     patched.setattr(jobs.commit, "_write", lambda path, text: waiting.append(text))
 
-    def published(self: Lake, staged: Path, day: Any) -> Path:
-        folder = publish(self, staged, day)
+    def committed(self: Lake, staged: Path, day: Any) -> Path:
+        folder = commit(self, staged, day)
         write(folder / "_manifest.json", waiting.pop())
         return folder
 
-    patched.setattr(Lake, "commit", published)
+    patched.setattr(Lake, "commit", committed)
 
 
 def _rename_not_made_durable(patched: Patch) -> None:
-    def published(self: Lake, staged: Path, day: Any) -> Path:
+    def committed(self: Lake, staged: Path, day: Any) -> Path:
         jobs.storage.move(staged, self.day_folder(day))
         return self.day_folder(day)
 
-    patched.setattr(Lake, "commit", published)
+    patched.setattr(Lake, "commit", committed)
 
 
 def _files_not_made_durable(patched: Patch) -> None:
