@@ -82,7 +82,8 @@ class Broker:
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
-            "fetch.wait.max.ms": 20,
+            # reads are short: a request that waits at the log's end holds up the next partition's
+            "fetch.wait.max.ms": 1,
             "fetch.message.max.bytes": 128 * 1024,
             "queued.max.messages.kbytes": 4096,
             "allow.auto.create.topics": False,
@@ -169,7 +170,8 @@ class Broker:
             if offset is None or offset >= until:
                 break
             seen.append(_seen(message, offset))
-            if len(seen) == limit:
+            if len(seen) == limit or offset == until - 1:
+                # no need to see what follows, or to wait until the broker says that nothing does
                 break
         self._consumer.unassign()
         return seen
@@ -208,6 +210,8 @@ class Broker:
                 ranges[-1] = (ranges[-1][0], offset + 1)
             else:
                 ranges.append((offset, offset + 1))
+            if offset == until - 1:
+                break
         self._reader.unassign()
         return Offsets(ranges)
 
