@@ -34,7 +34,7 @@ from jobs.record.rules import RecordFormat, Rules, TimeFormat
 from jobs.record.schema import INSTANT, record_schema
 from jobs.record.slots import problems, wired_columns
 
-CHUNK = 1024
+CHUNK = 384
 """Records decoded and turned into columns at a time: as many as stay in a core's cache."""
 
 NO_EVENT_TIME = "No event time"

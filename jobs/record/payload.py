@@ -148,15 +148,22 @@ def nesting(payload: bytes) -> int:
 
 
 def _many_brackets(values: pa.BinaryArray) -> Iterator[int]:
-    """Find the values with so many opening brackets that they may nest too deep.
+    """Find the values with so many opening brackets that they may nest too deep, and perhaps some more.
 
-    `[` and `{` are the two bytes that give `{` with bit 5 set.
+    `[` and `{` are the two bytes that give `{` with bit 5 set. They are counted by words of 64 bytes, whole
+    words even where a value begins or ends within one.
     """
     _, offsets, data = values.buffers()
     if data is None:
         return iter(())
     bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
+    bounds = bounds.astype(np.int64)
     text = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    opening = np.flatnonzero((text | 0x20) == 0x7B)
-    counts = np.diff(np.searchsorted(opening, (bounds - bounds[0]).astype(np.int64)))
+    opening = np.packbits((text | 0x20) == 0x7B)
+    words = np.zeros(len(opening) // 8 + 1, np.uint64)
+    words.view(np.uint8)[: len(opening)] = opening
+    before = np.zeros(len(words) + 1, np.int64)
+    np.cumsum(np.bitwise_count(words), out=before[1:])
+    bounds -= bounds[0]
+    counts = before[(bounds[1:] + 63) >> 6] - before[bounds[:-1] >> 6]
     return iter(np.flatnonzero(counts > MAX_NESTING).tolist())

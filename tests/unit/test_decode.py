@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from jobs.record import arrays, decode
 from jobs.record.columns import Column, parse_type
 from jobs.record.decode import Decoded, Decoder
-from jobs.record.payload import nesting
+from jobs.record.payload import MAX_NESTING, TOO_DEEP, nesting
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
 from jobs.record.schema import day_schema
 from jobs.record.slots import problems
@@ -122,6 +122,20 @@ def test_a_payload_that_is_not_valid_is_null_with_its_cause(payload: bytes | Non
     found = rows(decoded(rules(ORDER), good, payload, good))
     assert found[1] == (None, None, None, None, cause)
     assert found[0] == found[2] == ("b", 2, None, AT_MICROS, None)
+
+
+@pytest.mark.parametrize(
+    "start, end, cause",
+    [(f'{{"at":"{AT}","other":[', b"]}", None), ("[[", b"", "Expected `object`, got `array`")],
+)
+def test_deep_nesting_is_found_wherever_in_a_batch_it_lies(start: str, end: bytes, cause: str | None) -> None:
+    levels = [*range(60, 70)] * 40
+    payloads = [
+        start.encode() + b" " * (place * 7 % 65) + b"[" * (deep - 2) + (end and b"]" * (deep - 2) + end)
+        for place, deep in enumerate(levels)
+    ]
+    causes = decoded(rules(ORDER), *payloads).cause.to_pylist()
+    assert causes == [TOO_DEEP if deep > MAX_NESTING else cause for deep in levels]
 
 
 @pytest.mark.parametrize(
