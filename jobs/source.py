@@ -34,6 +34,7 @@ from jobs.paths import conf_folder, jars
 from jobs.report import TaskReport
 from jobs.sink import TaskOrder, gathered, run_task
 from jobs.sizing import BatchLimit
+from jobs.worker import spare_archives
 from offsets.errors import RunFailed
 from offsets.model import DayPlan
 
@@ -132,6 +133,7 @@ class Engine:
         headers = "headers" in order.rules.kafka_columns
 
         def settle_task(sent: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            spare_archives()
             context = TaskContext.get()
             attempt = context.taskAttemptId() if context else 0
             report = run_task(order, f"{attempt}-{secrets.token_hex(4)}", gathered(sent))
