@@ -62,8 +62,10 @@ DEFAULTS: Final = {
 READ: Final = {
     "failOnDataLoss": "true",
     "kafka.isolation.level": "read_committed",
-    "kafka.max.poll.records": "20000",
-    "kafka.max.partition.fetch.bytes": str(8 << 20),
+    # after each poll Spark seeks to the log's two ends, so that what was fetched and not given out is fetched
+    # again: a poll must take all of a fetch
+    "kafka.max.poll.records": "100000",
+    "kafka.max.partition.fetch.bytes": str(4 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
     "kafkaConsumer.pollTimeoutMs": "30000",
 }
