@@ -7,6 +7,7 @@ everything it writes lies in the attempt's own folder and means nothing until it
 from __future__ import annotations
 
 import gc
+import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -111,18 +112,18 @@ class Batch:
 
 def run_task(order: TaskOrder, attempt: str, batches: Iterable[pa.RecordBatch]) -> TaskReport:
     """Settle all batches of one task attempt and report; a known failure is reported, not raised."""
-    folder = Path(order.attempts) / attempt
+    started, folder = time.time(), Path(order.attempts) / attempt
     try:
         make_folder(folder)
         task = _Task(order, folder)
         gc.disable()
         for batch in batches:
             task.take(Batch.of(batch))
-        report = task.report()
+        report = task.report(started)
         sync_folder(folder)
         return report
     except DayStopped as stopped:
-        return TaskReport(failure=stopped.document())
+        return TaskReport(started=started, failure=stopped.document())
     finally:
         gc.enable()
 
@@ -292,10 +293,11 @@ class _Task:
         schema = INVALID_SCHEMA if verdict is Verdict.INVALID else self._schema
         return RollingWriter(lambda: next(self._names), schema, verdict, day, self._order.files)
 
-    def report(self) -> TaskReport:
+    def report(self, started: float) -> TaskReport:
         """Finish all files and give the tally."""
         writers = [self._in_day, self._invalid, *self._late.values(), *self._closed_late]
         return TaskReport(
+            started=started,
             delivered=self._delivered.ranges(),
             unfiled={verdict: found for verdict, log in self._unfiled.items() if (found := log.ranges())},
             tally=tuple(self._tally),
