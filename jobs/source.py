@@ -65,10 +65,20 @@ READ: Final = {
     # after each poll Spark seeks to the log's two ends, so that what was fetched and not given out is fetched
     # again: a poll must take all of a fetch
     "kafka.max.poll.records": "100000",
-    "kafka.max.partition.fetch.bytes": str(4 << 20),
+    "kafka.max.partition.fetch.bytes": str(2 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
     "kafkaConsumer.pollTimeoutMs": "30000",
 }
+COMPILER: Final = tuple(
+    # what runs for each record is compiled just as soon; what runs for each batch is not worth the time
+    f"-XX:Tier4{name}Threshold={at}"
+    for name, at in {
+        "Invocation": 50_000,
+        "MinInvocation": 6_000,
+        "Compile": 150_000,
+        "BackEdge": 400_000,
+    }.items()
+)
 FAILURE: Final = "most recent failure: "
 TRACEBACK: Final = "Traceback (most recent call last):"
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
@@ -199,7 +209,7 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
     given = keys.get("spark.driver.extraJavaOptions", "")
     # the job makes much short-lived garbage and has no user who waits for it
     collector = "" if "GC" in given else "-XX:+UseParallelGC"
-    config["spark.driver.extraJavaOptions"] = " ".join(filter(None, (logging, collector, given)))
+    config["spark.driver.extraJavaOptions"] = " ".join(filter(None, (logging, collector, *COMPILER, given)))
     if local:
         for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
             os.environ.pop(name, None)
