@@ -67,6 +67,9 @@ READ: Final = {
     "kafka.max.poll.records": "100000",
     "kafka.max.partition.fetch.bytes": str(2 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
+    # nobody looks at these clients' metrics, and every partition has a client
+    "kafka.auto.include.jmx.reporter": "false",
+    "kafka.enable.metrics.push": "false",
     "kafkaConsumer.pollTimeoutMs": "30000",
 }
 COMPILER: Final = tuple(
