@@ -2,15 +2,16 @@
 
     1 ledger   is the day committed? then there is nothing to do
     2 lock     one run a lake; what the newest day still has to move is moved
-    3 plan     per partition, what to read: all that is new, up to the offset after which Kafka holds
-               nothing stamped within the day and its grace, and what earlier days left pending
+    3 plan     per partition, what to read: what earlier days left pending, and all that is new up to the
+               offset from which on Kafka stamped records past the day and its grace. Kafka's clock says
+               only how far to read; to which day a record belongs, its event time says
     4-6        Spark's tasks read, judge each record, and write durable Parquet into the run's staging folder
     7 audit    plan, tasks and files must agree, offset by offset; makes the next checkpoint:
-               seen_until is where the reading ended, pending what was judged LATER_DAY
+               its seen_until is where the reading ended, its pending what was judged LATER_DAY
     8 commit   files and manifest, with that checkpoint in it, become the day's folder by one rename
     9 publish  late rows are brought to the days that they belong to, file by file
 
-A run that dies in 1 to 7, or in 8 before the rename, leaves a folder in staging that no reader looks into,
+A run that dies in 4 to 7, or in 8 before the rename, leaves a folder in staging that no reader looks into,
 and the next run starts anew. After the rename the day is there, and the next run goes on with 9.
 This is the one place that sees everything: config, lake, broker and Spark. It decides nothing but whether
 the day is committed already: each step is one call, and the next takes what it returns.

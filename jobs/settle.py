@@ -2,8 +2,8 @@
 
 Pure: coordinates, event times and causes go in, one verdict a record comes out. Whether a record is settled
 already is asked first, of the committed checkpoint alone (`Seen.settled`), and such a record is not even
-decoded. Derived from its event time it would be settled twice, or never, as soon as the contract or the
-zone rules change between two runs.
+decoded. If that were asked of its event time, a record would be settled twice, or never, as soon as the
+contract or the zone rules change between two runs.
 """
 
 from __future__ import annotations

@@ -63,8 +63,9 @@ class StartFrom(StrEnum):
 class EndFrom(StrEnum):
     """How the end of a span, which is not read any more, was found.
 
-    By a record stamped after the day and its grace; by bisecting, where a stray stamp stood before others;
-    at the log's end, where nothing is stamped after; as a committed day records it, for a rebuild.
+    STAMPED_PAST: a record stamped past the day and its grace ends it. BISECTED: one was stamped so too early,
+    among records of the day, so the place from which on most are past it was searched for. IDLE: none is
+    stamped past it, and all of the log is read. RECORDED: a rebuild takes the committed end.
     """
 
     STAMPED_PAST = "stamped_past"
@@ -149,7 +150,8 @@ class LostOffsets:
 class PartitionCheckpoint:
     """Where one partition stands: all below `seen_until` is settled, but for `pending`.
 
-    Pending offsets were read, and belong to a later day; the run of that day reads them again.
+    Pending offsets were read, and judged LATER_DAY. Each run that follows reads them again, until one gives
+    them another verdict: as a rule that of their own day.
     """
 
     partition: int
@@ -223,10 +225,12 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What one run looks at of one partition; offsets below `seen_until` that are not pending are settled.
+    """What one run looks at of one partition.
 
-    `reads` are the offsets that are really read: all that are new or pending, and what lies between them
-    where reading on is cheaper than seeking.
+    `seen_until` is that of the last checkpoint: new offsets begin there, and below it all that is not pending
+    is settled. At `until_offset` the reading ends; it is the next checkpoint's `seen_until`. `reads` are the
+    offsets that are really read: all that are new or pending, and what lies between them where reading on is
+    cheaper than seeking.
     """
 
     partition: int
