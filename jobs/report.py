@@ -53,11 +53,9 @@ class ReadBack:
 class TaskReport:
     """What one task was given and what it did; `failure` is the document of an error that stopped it.
 
-    `unfiled` are the offsets of the records that a verdict of UNFILED left out of all files. `started` is in
-    seconds since the epoch, by the clock of the task's machine; good for a stopwatch and nothing else.
+    `unfiled` are the offsets of the records that a verdict of UNFILED left out of all files.
     """
 
-    started: float = field(default=0.0, compare=False)
     delivered: Mapping[int, tuple[Range, ...]] = field(default_factory=dict)
     unfiled: Mapping[Verdict, Mapping[int, tuple[Range, ...]]] = field(default_factory=dict)
     tally: tuple[Tally, ...] = ()

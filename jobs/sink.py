@@ -7,7 +7,6 @@ everything it writes lies in the attempt's own folder and means nothing until it
 from __future__ import annotations
 
 import gc
-import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -112,18 +111,18 @@ class Batch:
 
 def run_task(order: TaskOrder, attempt: str, batches: Iterable[pa.RecordBatch]) -> TaskReport:
     """Settle all batches of one task attempt and report; a known failure is reported, not raised."""
-    started, folder = time.time(), Path(order.attempts) / attempt
+    folder = Path(order.attempts) / attempt
     try:
         make_folder(folder)
         task = _Task(order, folder)
         gc.disable()
         for batch in batches:
             task.take(Batch.of(batch))
-        report = task.report(started)
+        report = task.report()
         sync_folder(folder)
         return report
     except DayStopped as stopped:
-        return TaskReport(started=started, failure=stopped.document())
+        return TaskReport(failure=stopped.document())
     finally:
         gc.enable()
 
@@ -293,11 +292,10 @@ class _Task:
         schema = INVALID_SCHEMA if verdict is Verdict.INVALID else self._schema
         return RollingWriter(lambda: next(self._names), schema, verdict, day, self._order.files)
 
-    def report(self, started: float) -> TaskReport:
+    def report(self) -> TaskReport:
         """Finish all files and give the tally."""
         writers = [self._in_day, self._invalid, *self._late.values(), *self._closed_late]
         return TaskReport(
-            started=started,
             delivered=self._delivered.ranges(),
             unfiled={verdict: found for verdict, log in self._unfiled.items() if (found := log.ranges())},
             tally=tuple(self._tally),

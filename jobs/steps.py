@@ -88,6 +88,7 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
 
     engine = desk.engine()
     tasks = expected_files(desk, planned, engine.cores)
+    steps.end("start_spark")
     order = TaskOrder(
         rules=settings.rules,
         bounds=Bounds.of(plan, settings.rules),
@@ -112,7 +113,6 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
     for report in reports:
         if report.failure:
             raise errors.revived(report.failure)
-    steps.end("start_spark", seconds_ago=time.time() - min(report.started for report in reports))
     return reports
 
 
@@ -176,9 +176,8 @@ class Steps:
         self.seconds: dict[str, float] = {}
         self._last = time.monotonic()
 
-    def end(self, step: str, *, seconds_ago: float = 0) -> None:
-        """Note the seconds since the last step ended; this one ended now, or some time after that."""
+    def end(self, step: str) -> None:
+        """Note the seconds since the last step ended."""
         now = time.monotonic()
-        ended = min(max(now - seconds_ago, self._last), now)
-        self.seconds[step] = round(ended - self._last, 3)
-        self._last = ended
+        self.seconds[step] = round(now - self._last, 3)
+        self._last = now
