@@ -229,19 +229,22 @@ def _write_on(lake: Path, ready: Event, over: Event, told: SimpleQueue[dict[str,
     counts: dict[str, tuple[int, int]] = {}
     folders: dict[str, Path] = {}
     ready.set()
-    while not over.wait(0.001):
-        for attempts in (lake / "_staging").glob("20*/attempts"):
-            if attempts.parent.name not in folders:
-                folders[attempts.parent.name] = attempts / "0-zombie"
-                (attempts / "0-zombie").mkdir()
-        for run, folder in folders.items():
-            took, refused = counts.get(run, (0, 0))
-            try:
-                pq.write_table(row, folder / f"part-{took:05d}.parquet.part")
-                counts[run] = took + 1, refused
-            except OSError:
-                counts[run] = took, refused + 1
-    told.put(counts)
+    try:
+        while not over.wait(0.001):
+            with suppress(OSError):  # folders come and go while they are looked for
+                for attempts in (lake / "_staging").glob("20*/attempts"):
+                    if attempts.parent.name not in folders:
+                        (attempts / "0-zombie").mkdir()
+                        folders[attempts.parent.name] = attempts / "0-zombie"
+            for run, folder in folders.items():
+                took, refused = counts.get(run, (0, 0))
+                try:
+                    pq.write_table(row, folder / f"part-{took:05d}.parquet.part")
+                    counts[run] = took + 1, refused
+                except OSError:
+                    counts[run] = took, refused + 1
+    finally:
+        told.put(counts)
 
 
 def attempts(lake: Path) -> list[Path]:
