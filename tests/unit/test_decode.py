@@ -138,6 +138,13 @@ def test_deep_nesting_is_found_wherever_in_a_batch_it_lies(start: str, end: byte
     assert causes == [TOO_DEEP if deep > MAX_NESTING else cause for deep in levels]
 
 
+def test_deep_nesting_is_found_wherever_its_last_bracket_stands() -> None:
+    blank = b" " * 100
+    for place in range(64):
+        causes = decoded(rules(ORDER), blank, b" " * place + b"[" * (MAX_NESTING + 1), blank).cause
+        assert causes[1].as_py() == TOO_DEEP
+
+
 @pytest.mark.parametrize(
     "payload, id, items",
     [
