@@ -62,9 +62,8 @@ DEFAULTS: Final = {
 READ: Final = {
     "failOnDataLoss": "true",
     "kafka.isolation.level": "read_committed",
-    # after each poll Spark seeks to the log's two ends, so that what was fetched and not given out is fetched
-    # again: a poll must take all of a fetch
-    "kafka.max.poll.records": "100000",
+    # a poll holds its records in the heap until the task has taken them
+    "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(2 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
     # nobody looks at these clients' metrics, and every partition has a client
