@@ -34,9 +34,6 @@ from jobs.record.rules import RecordFormat, Rules, TimeFormat
 from jobs.record.schema import INSTANT, record_schema
 from jobs.record.slots import problems, wired_columns
 
-CHUNK = 384
-"""Records decoded and turned into columns at a time: as many as stay in a core's cache."""
-
 NO_EVENT_TIME = "No event time"
 NO_KAFKA_TIMESTAMP = "No Kafka timestamp"
 
@@ -118,15 +115,19 @@ class _JsonRecords:
         batch = _Read(columns=[pa.array([], type) for type in self._types])
         parts: list[list[pa.Array]] = []
         written: list[pa.Array] = []
-        for start in range(0, len(values), CHUNK):
-            rows, unread = self._payloads.read(values.slice(start, CHUNK))
+        start = 0
+        for rows, unread in self._payloads.read(values):
+            end = start + len(rows)
             slots = columns_of(rows)
+            del rows
             arrays, unmade = make_slots(self._makers, slots)
             parts.append(arrays)
             if time and time.written_column is None:
                 written.append(time.written(slots))
+            del slots
             batch.unread |= {start + index: cause for index, cause in unread.items()}
             batch.unmade |= {start + index: cause for index, cause in unmade.items()}
+            start = end
         if parts:
             batch.columns = [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
         if time and time.written_column is not None:

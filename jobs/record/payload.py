@@ -9,7 +9,7 @@ Of a duplicate key the last value counts, and every one must be of its type.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import date
 from types import GenericAlias
 from typing import Annotated, Any, assert_never
@@ -17,12 +17,18 @@ from typing import Annotated, Any, assert_never
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct
 from jobs.record.eventtime import Faults
 
 MAX_NESTING = 64
 """How many objects and arrays may stand inside each other."""
+
+LOOKED_AT = 2048
+"""Payloads looked at before they are decoded: many, as each look costs the same for few."""
+CHUNK = 1024
+"""Payloads decoded at a time: as many as stay in a core's cache until they are columns."""
 
 NO_VALUE = "No value (tombstone)"
 NOT_UTF8 = "Not valid UTF-8"
@@ -83,10 +89,20 @@ class Payloads:
         self.blank = self.row()
         self._decode: Callable[[bytes], Row] = msgspec.json.Decoder(self.row).decode
 
-    def read(self, values: pa.BinaryArray) -> tuple[list[Row], Faults]:
-        """Give one row a payload, a blank one with its cause where the payload is not valid."""
+    def read(self, values: pa.BinaryArray) -> Iterator[tuple[list[Row], Faults]]:
+        """Give a row for each payload, chunk by chunk, a blank one with its cause where it is not valid.
+
+        The caller forgets a chunk's rows before it asks for the next: their memory is used again at once.
+        """
+        for start in range(0, len(values), LOOKED_AT):
+            looked_at = values.slice(start, LOOKED_AT)
+            unfit = _unfit(looked_at)
+            for at in range(0, len(looked_at), CHUNK):
+                here = {index - at: cause for index, cause in unfit.items() if at <= index < at + CHUNK}
+                yield self._rows(looked_at.slice(at, CHUNK), here)
+
+    def _rows(self, values: pa.BinaryArray, faults: Faults) -> tuple[list[Row], Faults]:
         payloads: list[bytes] = values.to_numpy(zero_copy_only=False).tolist()
-        faults = self._prechecked(values, payloads)
         for index in faults:
             payloads[index] = b"{}"
         rows: list[Row] = []
@@ -100,16 +116,18 @@ class Payloads:
                 rows.append(self.blank)
         return rows, faults
 
-    def _prechecked(self, values: pa.BinaryArray, payloads: Sequence[bytes | None]) -> Faults:
-        faults = Faults()
-        if values.null_count:
-            faults |= {index: NO_VALUE for index, payload in enumerate(payloads) if payload is None}
-        if not _all_utf8(values):
-            faults |= {index: NOT_UTF8 for index, payload in enumerate(payloads) if not _utf8(payload)}
-        for index in _many_brackets(values):
-            if index not in faults and nesting(payloads[index] or b"") > MAX_NESTING:
-                faults[index] = TOO_DEEP
-        return faults
+
+def _unfit(values: pa.BinaryArray) -> Faults:
+    """Find the payloads that no decoder needs to see."""
+    faults = Faults()
+    if values.null_count:
+        faults |= dict.fromkeys(pc.indices_nonzero(values.is_null()).to_pylist(), NO_VALUE)
+    if not _all_utf8(values):
+        faults |= {index: NOT_UTF8 for index, payload in enumerate(values) if not _utf8(payload.as_py())}
+    for index in _many_brackets(values):
+        if index not in faults and nesting(values[index].as_py() or b"") > MAX_NESTING:
+            faults[index] = TOO_DEEP
+    return faults
 
 
 def cause_of(wrong: Exception) -> str:
@@ -159,7 +177,8 @@ def _many_brackets(values: pa.BinaryArray) -> Iterator[int]:
     bounds = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
     bounds = bounds.astype(np.int64)
     text = np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]]
-    opening = np.packbits((text | 0x20) == 0x7B)
+    lowered = text | 0x20
+    opening = np.packbits(np.equal(lowered, 0x7B, out=lowered.view(np.bool_)))
     words = np.zeros(len(opening) // 8 + 1, np.uint64)
     words.view(np.uint8)[: len(opening)] = opening
     before = np.zeros(len(words) + 1, np.int64)

@@ -157,6 +157,7 @@ def main() -> None:
         with BrokerProcess(heap="1g") as broker:
             bench = Bench(folder=folder, bootstrap_servers=broker.bootstrap_servers, first=given.first)
             bench.load(given.per_day, given.compression)
+            os.sync()  # else the broker's own pages are written during the first round
             rounds = [_told(number, bench.round(number)) for number in range(given.rounds)]
     finally:
         shutil.rmtree(folder, ignore_errors=True)

@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.record import arrays, decode
+import jobs.record.payload
+from jobs.record import arrays
 from jobs.record.columns import Column, parse_type
 from jobs.record.decode import Decoded, Decoder
 from jobs.record.payload import MAX_NESTING, TOO_DEEP, nesting
@@ -456,17 +457,17 @@ PAYLOADS = (
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.lists(PAYLOADS, max_size=12), st.integers(1, 5))
-def test_a_batch_decodes_as_its_records_do_one_by_one(payloads: list[bytes | None], chunk: int) -> None:
+@given(st.lists(PAYLOADS, max_size=12), st.integers(1, 5), st.integers(1, 7))
+def test_a_batch_decodes_as_its_records_do_one_by_one(
+    payloads: list[bytes | None], chunk: int, looked_at: int
+) -> None:
     decoder = Decoder(rules(WIDE))
     stamps = pa.nulls(len(payloads), pa.timestamp("us", "UTC"))
     values = pa.array([b"not ours", *payloads], pa.binary())[1:]
-    whole = decode.CHUNK
-    try:
-        decode.CHUNK = chunk
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(jobs.record.payload, "CHUNK", chunk)
+        patched.setattr(jobs.record.payload, "LOOKED_AT", looked_at)
         together = rows(decoder.decode(values, stamps))
-    finally:
-        decode.CHUNK = whole
     alone = [rows(decoder.decode(pa.array([payload], pa.binary()), stamps[:1]))[0] for payload in payloads]
     assert together == alone
     for *_, time, cause in together:
