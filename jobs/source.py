@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Final, Self
 
 import pyarrow as pa
-import pyspark.sql.functions as F
 import structlog
 from py4j.protocol import Py4JError
 from pyspark import TaskContext
@@ -197,7 +196,7 @@ def _records(
             "endingOffsets": {plan.topic.name: {part: until for part, (_, until) in here.items()}},
         }
         frames.append(reader.options(**{name: json.dumps(each) for name, each in options.items()}).load())
-    return reduce(DataFrame.union, frames).select(*[F.col(name) for name in wanted])
+    return reduce(DataFrame.union, frames).select(*wanted)
 
 
 def _start(keys: Mapping[str, str]) -> SparkSession:
