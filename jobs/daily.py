@@ -1,18 +1,24 @@
 """The story of one day, from the ledger to the commit and the late rows.
 
-    1 ledger   is the day committed? then there is nothing to do
+    1 ledger   the manifests of all days, `date=D/_manifest.json`, alone know offsets; each goes on from the
+               checkpoint of the one before. Is the day among them? then there is nothing to do
     2 lock     one run a lake; what the newest day still has to move is moved
-    3 plan     per partition, what to read: what earlier days left pending, and all that is new up to the
-               offset from which on Kafka stamped records past the day and its grace. Kafka's clock says
-               only how far to read; to which day a record belongs, its event time says
+    3 plan     the day is over once our clock is `day.grace` past its end. Then, per partition, what to read:
+               what earlier days left pending, and all that is new up to the offset from which on Kafka
+               stamped records past the day and its grace; an open transaction below it is waited for. Kafka's
+               clock says only how far to read; to which day a record belongs, its event time says
     4-6        Spark's tasks read, judge each record, and write durable Parquet into the run's staging folder
-    7 audit    plan, tasks and files must agree, offset by offset; makes the next checkpoint:
-               its seen_until is where the reading ended, its pending what was judged LATER_DAY
+    7 audit    plan, tasks and files, which are read back, must agree, offset by offset; what Kafka did not
+               deliver is asked of a second client. Too many invalid records stop the run here. Makes the next
+               checkpoint: its seen_until is where the reading ended, its pending what was judged LATER_DAY
     8 commit   files and manifest, with that checkpoint in it, become the day's folder by one rename
-    9 publish  late rows are brought to the days that they belong to, file by file
+    9 publish  each late file is linked into its day, under the name that this day's manifest gives it, and
+               then unlinked here; each is made durable before the next. A link fails where the name is taken:
+               a move cut short is finished, and none is made twice. That day's own manifest stays as it was
 
 A run that dies in 4 to 7, or in 8 before the rename, leaves a folder in staging that no reader looks into,
-and the next run starts anew. After the rename the day is there, and the next run goes on with 9.
+and the next run starts anew; `clean` removes it. After the rename the day is there, and the next run goes on
+with 9. A day that is built again with `--force` does not come by here: `jobs/rebuild.py`.
 This is the one place that sees everything: config, lake, broker and Spark. It decides nothing but whether
 the day is committed already: each step is one call, and the next takes what it returns.
 """

@@ -37,7 +37,11 @@ def millis(instant: datetime) -> int:
 
 
 class Verdict(StrEnum):
-    """What becomes of one record in one run; the order is the order of the rule."""
+    """What becomes of one record in one run, in the order of the rule; each is counted in the manifest.
+
+    ALREADY_SETTLED: an earlier day holds it, and it goes nowhere. SKIPPED and BEFORE_FIRST go nowhere either.
+    LATER_DAY stays in Kafka, and its offset is pending. The others are rows of files, below the day's folder.
+    """
 
     ALREADY_SETTLED = "already_settled"
     SKIPPED = "skipped"
@@ -53,7 +57,11 @@ IN_FILES = (Verdict.IN_DAY, Verdict.LATE, Verdict.INVALID)
 
 
 class StartFrom(StrEnum):
-    """How the first offset of a span was found: by the day before, by time (the lake's first day), or 0."""
+    """How the first offset of a span was found: by the day before, by time (the lake's first day), or 0.
+
+    By time: the first record stamped at or after the day's start less `validity.future`, since no valid event
+    of the day has an earlier stamp.
+    """
 
     CHECKPOINT = "checkpoint"
     LOOKUP = "lookup"
@@ -63,9 +71,11 @@ class StartFrom(StrEnum):
 class EndFrom(StrEnum):
     """How the end of a span, which is not read any more, was found.
 
+    Stamps are Kafka's timestamps, which producers may set. No end is wrong: what lies beyond it is settled by
+    a later run, and is late there if it was of this day.
     STAMPED_PAST: a record stamped past the day and its grace ends it. BISECTED: one was stamped so too early,
     among records of the day, so the place from which on most are past it was searched for. IDLE: none is
-    stamped past it, and all of the log is read. RECORDED: a rebuild takes the committed end.
+    stamped past it, and the log is read to its high watermark. RECORDED: a rebuild takes the committed end.
     """
 
     STAMPED_PAST = "stamped_past"
@@ -121,6 +131,7 @@ class TopicIdentity:
 class Anchor:
     """The last delivered record of a partition below `seen_until`, by which a refilled topic is noticed.
 
+    It is kept where a day delivers nothing, and compared before and after each read while Kafka retains it.
     `timestamp` is Kafka's, in milliseconds; `digest` is the SHA-256 of key and value.
     """
 
@@ -171,7 +182,10 @@ class PartitionCheckpoint:
         return self.pending.ranges[0][0] if self.pending.ranges else self.seen_until
 
     def after(self, *lost: LostOffsets) -> PartitionCheckpoint:
-        """Go on without what was lost; losses of other partitions change nothing."""
+        """Go on without what was lost; losses of other partitions change nothing.
+
+        The plan accepts no loss but the one from `next_from_offset` to the log's start.
+        """
         mine = [each for each in lost if each.partition == self.partition]
         return replace(
             self,
@@ -199,7 +213,10 @@ class Checkpoint:
         return replace(self, partitions=tuple(part.after(*lost) for part in self.partitions))
 
     def goes_on_from(self, older: Checkpoint) -> bool:
-        """Tell whether it holds all that an older one holds, unchanged; new partitions may be more."""
+        """Tell whether it holds all that an older one holds, unchanged; new partitions may be more.
+
+        The ledger asks it of what each manifest consumed and what the one before it said is next.
+        """
         return self.topic == older.topic and set(older.partitions) <= set(self.partitions)
 
 
