@@ -145,7 +145,7 @@ def _python(arguments: list[str], environment: dict[str, str]) -> Any:
 def main() -> None:
     """Compare, and fail where the job is slower than the limit allows."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--per-day", type=int, default=2_000_000)
     parser.add_argument("--first", type=date.fromisoformat, default=date.today() - timedelta(days=4))
     parser.add_argument("--compression", default="lz4")
