@@ -28,7 +28,7 @@ from jobs.record.arrays import (
     pinned,
 )
 from jobs.record.columns import Column, Kind, Scalar, Struct
-from jobs.record.eventtime import OUT_OF_YEARS, Faults, within_years
+from jobs.record.eventtime import OUT_OF_YEARS, Faults, where, within_years
 from jobs.record.payload import Payloads
 from jobs.record.rules import RecordFormat, Rules, TimeFormat
 from jobs.record.schema import INSTANT, record_schema
@@ -115,9 +115,7 @@ class _JsonRecords:
         batch = _Read(columns=[pa.array([], type) for type in self._types])
         parts: list[list[pa.Array]] = []
         written: list[pa.Array] = []
-        start = 0
-        for rows, unread in self._payloads.read(values):
-            end = start + len(rows)
+        for start, rows, unread in self._payloads.read(values):
             slots = columns_of(rows)
             del rows
             arrays, unmade = make_slots(self._makers, slots)
@@ -127,7 +125,6 @@ class _JsonRecords:
             del slots
             batch.unread |= {start + index: cause for index, cause in unread.items()}
             batch.unmade |= {start + index: cause for index, cause in unmade.items()}
-            start = end
         if parts:
             batch.columns = [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
         if time and time.written_column is not None:
@@ -172,7 +169,7 @@ class _EventTime:
         """Read the event times; a missing one is a fault like any other."""
         times, faults = self._reader.read(written)
         if written.null_count:
-            faults |= dict.fromkeys(pc.indices_nonzero(written.is_null()).to_pylist(), NO_EVENT_TIME)
+            faults |= where(written.is_null(), NO_EVENT_TIME)
         return times, at(self._where, faults)
 
 
@@ -194,9 +191,9 @@ def _kafka_times(stamps: pa.TimestampArray) -> tuple[pa.Int64Array, Faults]:
     times = within_years(micros)
     faults: Faults = {}
     if times.null_count:
-        outside = pc.indices_nonzero(pc.and_(times.is_null(), micros.is_valid())).to_pylist()
-        faults = dict.fromkeys(outside, f"{OUT_OF_YEARS} - Kafka timestamp")
-        faults |= dict.fromkeys(pc.indices_nonzero(micros.is_null()).to_pylist(), NO_KAFKA_TIMESTAMP)
+        outside = pc.and_(times.is_null(), micros.is_valid())
+        faults = where(outside, f"{OUT_OF_YEARS} - Kafka timestamp")
+        faults |= where(micros.is_null(), NO_KAFKA_TIMESTAMP)
     return times, faults
 
 

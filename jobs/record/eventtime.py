@@ -48,6 +48,11 @@ _FEW = 32
 _NO_TEXT = pa.scalar(None, pa.string())
 
 
+def where(flags: pa.BooleanArray, cause: str) -> Faults:
+    """Give a cause to each index whose flag is set; null is not set."""
+    return dict.fromkeys(pc.indices_nonzero(flags).to_pylist(), cause)
+
+
 def instant(text: str, zone: ZoneInfo | None) -> int:
     """Read one time, exactly; a ValueError says in a fixed sentence why it cannot be read.
 
@@ -192,5 +197,4 @@ def epochs(counts: pa.Int64Array, format: TimeFormat) -> tuple[pa.Int64Array, Fa
         return pc.multiply(counts, unit), {}
     inside = pc.and_(pc.greater_equal(counts, least), pc.less_equal(counts, most))
     kept = pc.if_else(inside, counts, pa.scalar(None, pa.int64()))
-    faults = {index: OUT_OF_YEARS for index, flag in enumerate(inside.to_pylist()) if flag is False}
-    return pc.multiply(kept, unit), faults
+    return pc.multiply(kept, unit), where(pc.invert(inside), OUT_OF_YEARS)

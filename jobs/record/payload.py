@@ -17,10 +17,9 @@ from typing import Annotated, Any, assert_never
 import msgspec
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct
-from jobs.record.eventtime import Faults
+from jobs.record.eventtime import Faults, where
 
 MAX_NESTING = 64
 """How many objects and arrays may stand inside each other."""
@@ -89,9 +88,10 @@ class Payloads:
         self.blank = self.row()
         self._decode: Callable[[bytes], Row] = msgspec.json.Decoder(self.row).decode
 
-    def read(self, values: pa.BinaryArray) -> Iterator[tuple[list[Row], Faults]]:
-        """Give a row for each payload, chunk by chunk, a blank one with its cause where it is not valid.
+    def read(self, values: pa.BinaryArray) -> Iterator[tuple[int, list[Row], Faults]]:
+        """Give a row for each payload, a blank one with its cause where it is not valid, chunk by chunk.
 
+        With each chunk comes the place of its first payload, from which its faults are counted.
         The caller forgets a chunk's rows before it asks for the next: their memory is used again at once.
         """
         for start in range(0, len(values), LOOKED_AT):
@@ -99,7 +99,7 @@ class Payloads:
             unfit = _unfit(looked_at)
             for at in range(0, len(looked_at), CHUNK):
                 here = {index - at: cause for index, cause in unfit.items() if at <= index < at + CHUNK}
-                yield self._rows(looked_at.slice(at, CHUNK), here)
+                yield start + at, *self._rows(looked_at.slice(at, CHUNK), here)
 
     def _rows(self, values: pa.BinaryArray, faults: Faults) -> tuple[list[Row], Faults]:
         payloads: list[bytes] = values.to_numpy(zero_copy_only=False).tolist()
@@ -121,7 +121,7 @@ def _unfit(values: pa.BinaryArray) -> Faults:
     """Find the payloads that no decoder needs to see."""
     faults = Faults()
     if values.null_count:
-        faults |= dict.fromkeys(pc.indices_nonzero(values.is_null()).to_pylist(), NO_VALUE)
+        faults |= where(values.is_null(), NO_VALUE)
     if not _all_utf8(values):
         faults |= {index: NOT_UTF8 for index, payload in enumerate(values) if not _utf8(payload.as_py())}
     for index in _many_brackets(values):
