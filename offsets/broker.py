@@ -25,6 +25,8 @@ from confluent_kafka import (
     TopicCollection,
     TopicPartition,
 )
+
+# it takes them from modules of its own and does not mark them as exported
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ClusterMetadata,
@@ -42,6 +44,7 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+# confluent-kafka leaves them untyped
 EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 LONGEST_REQUEST = timedelta(seconds=10)

@@ -59,6 +59,7 @@ def _kind(key: yaml.ScalarEvent) -> str:
     """Name the kind that YAML 1.1 reads a plain key as: str, bool, int, null, timestamp, merge..."""
     if not key.implicit[0]:
         return "str"
+    # PyYAML's stubs leave its resolver untyped
     tag = yaml.resolver.Resolver().resolve(yaml.ScalarNode, key.value, key.implicit)  # type: ignore[no-untyped-call]
     return str(tag).rpartition(":")[2]
 

@@ -189,6 +189,7 @@ def read_span(work: Work, number: int) -> Done:
     while sum(left.values()):
         messages = consumer.consume(BATCH, 0.2)
         by_partition: dict[int, list[Message]] = {}
+        # the library's types let every part of a message be None; in one without an error, none is
         for message in messages:
             if message.error():
                 raise RuntimeError(message.error())
@@ -220,6 +221,7 @@ class Judge:
         rows: list[tuple[Any, ...]] = []
         offsets: list[int] = []
         stamps: list[int] = []
+        # as above; and a value that is None is a TypeError below
         for message in messages:
             value = message.value()
             try:
@@ -233,6 +235,7 @@ class Judge:
                 self._reject(partition, message, str(error))
                 continue
             if (address := order.address) is not None:
+                # Arrow takes a tuple for a struct
                 order.address = astuple(address)  # type: ignore[assignment]
             rows.append(astuple(order))
             offsets.append(message.offset())  # type: ignore[arg-type]

@@ -96,12 +96,12 @@ class Story:
         assert len(places(folder / "lake")) >= count, "each row lies in one place"
         return folder / "lake"
 
-    @cache  # noqa: B019
+    @cache  # noqa: B019 - as above
     def held(self, count: int) -> dict[str, object]:
         """Give what the files of the reference hold."""
         return dict(self.files(self.lake(count)))
 
-    @cache  # noqa: B019
+    @cache  # noqa: B019 - as above
     def visible(self, count: int) -> tuple[Visible, Visible]:
         """Give what a reader is to see of each day in the end: its own rows, and those that amend it."""
         folders = [f"date={day}" for day in self.days[:count]]

@@ -48,7 +48,7 @@ class Rebuilding(Story):
     def command(self, table: Desk, day: date) -> Outcome:
         return rebuild_day(table, day)
 
-    @cache  # noqa: B019
+    @cache  # noqa: B019 - stories live as long as the tests
     def lake(self, count: int) -> Path:
         folder = Path(tempfile.mkdtemp(prefix="kafka-daily-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
