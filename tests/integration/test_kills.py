@@ -102,13 +102,13 @@ def test_a_jvm_killed_while_spark_starts_fails_the_run_and_the_rerun_is_exact(
     assert_exact(lake, words, [night(DAYS[0])])
 
 
-def test_a_killed_worker_fails_the_run_and_the_rerun_is_exact(
+def test_killed_workers_fail_the_run_and_the_rerun_is_exact(
     two_days: tuple[str, list[Said]], engine: Engine, configured: Configured, command: Command, lake: Path
 ) -> None:
     """Local mode does not retry."""
     topic, words = two_days
     config, jvm = configured(topic), jvm_of(engine)
-    with killing_a_worker(lake, lambda: jvm) as killed:
+    with killing_workers(lake, lambda: jvm) as killed:
         done = command(config, "run", "--date", str(DAYS[0]))
     assert killed
     assert done.code == 15, done.err
@@ -121,13 +121,13 @@ def test_a_killed_worker_fails_the_run_and_the_rerun_is_exact(
     assert_exact(lake, words, [night(DAYS[0])])
 
 
-def test_a_killed_worker_is_retried_where_spark_may_and_the_day_is_exact(
+def test_killed_workers_are_replaced_where_spark_may_and_the_day_is_exact(
     two_days: tuple[str, list[Said]], configured: Configured, child: Child, lake: Path
 ) -> None:
     topic, words = two_days
     cli = child(configured(topic, {"spark": {"spark.master": "local[2,3]"}}))
     with cli.started("run", "--date", str(DAYS[0])) as (driver, log):
-        with killing_a_worker(lake, lambda: driver.pid) as killed:
+        with killing_workers(lake, lambda: driver.pid) as killed:
             code = driver.wait(WAIT * 2)
         assert code == 0, log.read_text()
     assert killed
@@ -171,7 +171,7 @@ def test_a_driver_killed_at_each_step_that_its_log_names_leaves_what_a_rerun_mak
     cli = child(config)
     assert command(config, "run", "--date", str(DAYS[0])).code == 0
     shutil.copytree(lake, one_day := lake.with_name("one-day"))
-    committed = {Step.SPARK: {1}, Step.TASKS: {1}, Step.AUDIT: {1}, Step.COMMIT: {1, 2}, Step.AMEND: {2}}
+    committed = {Step.SPARK: {1}, Step.TASKS: {1}, Step.AUDIT: {1, 2}, Step.COMMIT: {1, 2}, Step.AMEND: {2}}
     for step, lawful in committed.items():
         shutil.rmtree(lake)
         shutil.copytree(one_day, lake)
@@ -248,8 +248,8 @@ def _write_on(lake: Path, ready: Event, over: Event, told: SimpleQueue[dict[str,
 
 
 def attempts(lake: Path) -> list[Path]:
-    """Find the files that tasks are writing."""
-    return list((lake / "_staging").glob("*/attempts/*/*.part"))
+    """Find the folders that tasks write into: a task has begun, and is over within moments."""
+    return list((lake / "_staging").glob("*/attempts/*"))
 
 
 def assert_whole_or_absent(lake: Path) -> None:
@@ -274,8 +274,11 @@ def assert_lock_free(lake: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-class killing_a_worker:
-    """Kill one Python worker below a driver or JVM, once a task writes; the list then holds its pid."""
+class killing_workers:
+    """Kill all Python workers below a driver or JVM, once a task has begun; the list then holds their pids.
+
+    All, since one may be idle.
+    """
 
     def __init__(self, lake: Path, root: Callable[[], int]) -> None:
         self._lake, self._root, self._over = lake, root, threading.Event()
@@ -292,11 +295,13 @@ class killing_a_worker:
 
     def _kill(self) -> None:
         while not self._over.wait(0.002):
-            if not attempts(self._lake):
-                continue
-            for pid in descendants(self._root()):
-                if "pyspark.daemon" in command_of(pid) and "pyspark.daemon" in command_of(parent_of(pid)):
-                    with suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-                        self._killed.append(pid)
-                        return
+            if attempts(self._lake) and self._hit():
+                return
+
+    def _hit(self) -> list[int]:
+        for pid in descendants(self._root()):
+            if "pyspark.daemon" in command_of(pid) and "pyspark.daemon" in command_of(parent_of(pid)):
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                    self._killed.append(pid)
+        return self._killed
