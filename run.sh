@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The one entrance: ./run.sh plan | run | status | verify | demo | soak | test | setup ...
-# Sets up what is missing (Java, an environment, jars), once, then hands over to kafka-daily.
+# Sets up what is missing (Java, an environment, jars, an archive of classes), once, then hands over to kafka-daily.
 # Touches nothing but KAFKA_DAILY_HOME (default: .kafka-daily beside this file), and downloads nothing once set up.
 set -euo pipefail
 
@@ -8,7 +8,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 home=${KAFKA_DAILY_HOME:-$here/.kafka-daily}
 case $home in /*) ;; *) home=$PWD/$home ;; esac
 log=$home/setup.log
-needs=(env spark)
+needs=(env spark classes)
 case ${1-} in
   test) needs+=(tools broker) ;;
   *) case " $* " in *" demo "* | *" soak "*) needs+=(broker) ;; esac ;;
@@ -39,7 +39,7 @@ stamp_of() { # what a part must be stamped with
 }
 stamp_file() {
   case $1 in
-    env | tools) printf '%s' "$venv/.$1-stamp" ;;
+    env | tools | classes) printf '%s' "$venv/.$1-stamp" ;;
     *) printf '%s' "$home/jars/$1/.stamp" ;;
   esac
 }
@@ -187,6 +187,12 @@ make_jars() { # $1: spark | broker
   cd - >/dev/null
 }
 
+make_classes() { # by which Java starts sooner; it can be done without
+  say "classes for Java's start, about half a minute"
+  JAVA_HOME=$java_home KAFKA_DAILY_HOME=$home "$venv/bin/python" -m jobs.classes </dev/null >>"$log" 2>&1 ||
+    say "they could not be kept, so Spark starts some seconds later; see $log. To try again: rm $(stamp_file classes)"
+}
+
 set_up() {
   mkdir -p "$home" || die "cannot write $home. Set KAFKA_DAILY_HOME to a folder that can be written."
   exec 9>>"$home/.lock"
@@ -209,6 +215,7 @@ make_missing() {
     case $part in
       env) make_env ;;
       tools) make_tools ;;
+      classes) make_classes ;;
       *) make_jars "$part" ;;
     esac
     # The stamp comes last, so a set-up that was killed is seen as not done.
@@ -236,11 +243,11 @@ run_tests() {
 pins=$(pins)
 jar_pins=$(jar_pins)
 venv=$home/venv-$pins
+# Another project's packages must not stand before ours.
+unset PYTHONPATH PYTHONHOME
 [[ -z $(missing) ]] || set_up
 java_known
 export KAFKA_DAILY_HOME=$home JAVA_HOME=$java_home
-# Another project's packages must not stand before ours.
-unset PYTHONPATH PYTHONHOME
 case ${1-} in
   setup) ;;
   test) run_tests "${@:2}" ;;

@@ -24,6 +24,11 @@ def home() -> Path:
     return Path(os.environ.get("KAFKA_DAILY_HOME") or Path(sys.prefix).parent)
 
 
+def class_archive() -> Path:
+    """Give the place of Java's archive of classes: in this environment, as it fits this one's jars alone."""
+    return Path(sys.prefix) / "classes.jsa"
+
+
 def jars(kind: str) -> list[Path]:
     """List the jars of a kind, `spark` or `broker`.
 

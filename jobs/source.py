@@ -29,7 +29,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.config.spark_keys import is_local
-from jobs.paths import conf_folder, jars
+from jobs.paths import class_archive, conf_folder, jars
 from jobs.report import TaskReport
 from jobs.sink import TaskOrder, gathered, run_task
 from jobs.sizing import BatchLimit
@@ -80,8 +80,11 @@ COMPILER: Final = tuple(
         "BackEdge": 400_000,
     }.items()
 )
+# stdout is for what the command says
+JVM_LOG: Final = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 FAILURE: Final = "most recent failure: "
 TRACEBACK: Final = "Traceback (most recent call last):"
+PATIENCE: Final = 5.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 ARROW: Final = "spark.sql.execution.arrow"
 UNWEIGHED: Final = (1 << 31) - 1
@@ -91,9 +94,16 @@ REPORT: Final = pa.schema([("report", pa.binary())])
 class Engine:
     """A Spark session that starts when it is first needed and ends with the `with` block."""
 
-    def __init__(self, spark: Mapping[str, str], kafka: Mapping[str, str]) -> None:
-        """Take the user's `spark.*` keys, and the options by which Spark reaches the broker."""
-        self._keys, self._kafka = dict(spark), dict(kafka)
+    def __init__(
+        self, spark: Mapping[str, str], kafka: Mapping[str, str], *, patience: float = PATIENCE
+    ) -> None:
+        """Take the user's `spark.*` keys, and the options by which Spark reaches the broker.
+
+        Patience is how many seconds the JVM is given to end by itself.
+        """
+        self._keys, self._kafka, self._patience = dict(spark), dict(kafka), patience
+        self.ended: int | None = None
+        """How the JVM ended: its exit code."""
         self._session: SparkSession | None = None
 
     def __enter__(self) -> Self:
@@ -112,7 +122,7 @@ class Engine:
             if gateway is not None:
                 gateway.shutdown()
         if process is not None:
-            _end(process)
+            self.ended = _end(process, self._patience)
 
     @property
     def cores(self) -> int:
@@ -158,6 +168,23 @@ class Engine:
             frame = _records(self.session, plan, self._kafka, piece=piece, headers=headers).coalesce(tasks)
             rows = frame.mapInArrow(settle_task, "report binary").collect()
         return [pickle.loads(bytes(row.report)) for row in rows]
+
+    def rehearse(self) -> None:
+        """Have the JVM load what a run needs, as far as that can be had without a broker.
+
+        Raises:
+            RunFailed: Spark gave up.
+        """
+
+        def same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+            yield from batches
+
+        with _job_errors():
+            nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "none"}
+            kafka = self.session.read.format("kafka").options(**READ, **nowhere).load()
+            kafka.union(kafka).select("partition", "offset").coalesce(1)
+            rows = self.session.range(2000, numPartitions=4).selectExpr("id", "cast(id as string) as text")
+            rows.coalesce(2).mapInArrow(same, "id bigint, text string").collect()
 
     @contextmanager
     def _watched(self, tasks: int, progress: Progress) -> Iterator[None]:
@@ -210,19 +237,27 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
     given = keys.get("spark.driver.extraJavaOptions", "")
     # the job makes much short-lived garbage and has no user who waits for it
     collector = "" if "GC" in given else "-XX:+UseParallelGC"
-    config["spark.driver.extraJavaOptions"] = " ".join(filter(None, (logging, collector, *COMPILER, given)))
+    java = [logging, collector, *JVM_LOG, *COMPILER]
     if local:
+        java += _shared_classes()
         for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
             os.environ.pop(name, None)
         config["spark.driver.extraClassPath"] = os.pathsep.join(map(str, found))
         config["spark.driver.bindAddress"] = config["spark.driver.host"] = "127.0.0.1"
     else:
         config["spark.jars"] = ",".join(path.as_uri() for path in found)
+    config["spark.driver.extraJavaOptions"] = " ".join(filter(None, (*java, given)))
     builder = SparkSession.builder
     for key, value in config.items():
         builder = builder.config(key, value)
     log.debug("starting spark", master=master)
     return builder.getOrCreate()
+
+
+def _shared_classes() -> list[str]:
+    """Have the JVM use the archive of classes if set-up made one; one that does not fit, Java passes over."""
+    archive = class_archive()
+    return [f"-XX:SharedArchiveFile={_quoted(archive)}", "-Xlog:cds*=off:stderr"] if archive.is_file() else []
 
 
 @contextmanager
@@ -251,16 +286,16 @@ def _quoted(path: Path) -> str:
     return f'"{path}"' if " " in str(path) else str(path)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """See a JVM off: close its input, which it watches, then insist."""
+def _end(process: subprocess.Popen[bytes], patience: float) -> int:
+    """See a JVM off: close its input, which it watches, then insist; gives its exit code."""
     if process.stdin:
         with suppress(OSError):
             process.stdin.close()
     try:
-        process.wait(timeout=5)
+        return process.wait(timeout=patience)
     except subprocess.TimeoutExpired:
         process.kill()
-        process.wait()
+        return process.wait()
 
 
 @contextmanager
