@@ -11,4 +11,4 @@ from tests.processes import jvm_of
 
 def test_the_jvm_takes_its_classes_from_the_archive_that_set_up_made(engine: Engine) -> None:
     """Java maps an archive that fits, and passes over any other without a word."""
-    assert str(class_archive()) in Path(f"/proc/{jvm_of(engine)}/maps").read_text()
+    assert str(class_archive().resolve()) in Path(f"/proc/{jvm_of(engine)}/maps").read_text()
