@@ -10,7 +10,7 @@ import os
 from typing import Final
 
 from jobs.paths import class_archive
-from jobs.source import Engine
+from jobs.source import Engine, quoted
 
 PATIENCE: Final = 300.0
 """Java writes the archive when it ends; seconds."""
@@ -26,10 +26,8 @@ def main() -> None:
     archive = class_archive()
     made = archive.with_suffix(".new")
     made.unlink(missing_ok=True)
-    options = {
-        "spark.master": "local[2]",
-        "spark.driver.extraJavaOptions": f'-XX:ArchiveClassesAtExit="{made}"',
-    }
+    keep = f"-XX:ArchiveClassesAtExit={quoted(made)}"
+    options = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": keep}
     with Engine(options, {}, patience=PATIENCE) as engine:
         engine.rehearse()
     if engine.ended != 0:  # a JVM crashes on an archive that was cut short

@@ -180,6 +180,7 @@ class Engine:
             yield from batches
 
         with _job_errors():
+            # without an action the source only gives its schema, and asks no broker
             nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "none"}
             kafka = self.session.read.format("kafka").options(**READ, **nowhere).load()
             kafka.union(kafka).select("partition", "offset").coalesce(1)
@@ -232,7 +233,7 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONSAFEPATH"] = "1"
     found = jars("spark")
-    logging = f"-Dlog4j2.configurationFile=file:{_quoted(conf_folder() / 'log4j2.properties')}"
+    logging = f"-Dlog4j2.configurationFile=file:{quoted(conf_folder() / 'log4j2.properties')}"
     config = {**FIXED, **DEFAULTS, "spark.master": master, **keys}
     given = keys.get("spark.driver.extraJavaOptions", "")
     # the job makes much short-lived garbage and has no user who waits for it
@@ -257,7 +258,7 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
 def _shared_classes() -> list[str]:
     """Have the JVM use the archive of classes if set-up made one; one that does not fit, Java passes over."""
     archive = class_archive()
-    return [f"-XX:SharedArchiveFile={_quoted(archive)}", "-Xlog:cds*=off:stderr"] if archive.is_file() else []
+    return [f"-XX:SharedArchiveFile={quoted(archive)}", "-Xlog:cds*=off:stderr"] if archive.is_file() else []
 
 
 @contextmanager
@@ -282,7 +283,8 @@ def _signals_wait() -> Iterator[None]:
         signal.raise_signal(late)
 
 
-def _quoted(path: Path) -> str:
+def quoted(path: Path) -> str:
+    """Quote a path for a list of Java's options, where it needs that."""
     return f'"{path}"' if " " in str(path) else str(path)
 
 

@@ -35,6 +35,11 @@ def coordinates(lake: Path) -> Iterator[tuple[Coordinate, Place]]:
             yield (partition, offset), place
 
 
+def begun(lake: Path) -> bool:
+    """Tell whether a task has begun: it has a folder of its own."""
+    return any((lake / "_staging").glob("*/attempts/*"))
+
+
 def place_of(path: Path) -> Place:
     """Read a file's place from its path below the lake."""
     match path.parts:

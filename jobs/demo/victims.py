@@ -29,28 +29,27 @@ class Victim(StrEnum):
 
 def kill_one(driver: int, wanted: Victim, rng: random.Random) -> Victim:
     """Send SIGKILL to one process of a run: of the wanted kind if there is one by now, else its driver."""
-    for victim, pid in ((wanted, _pick(driver, wanted, rng)), (Victim.DRIVER, driver)):
-        if pid is not None:
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-                return victim
+    found = all_of(driver, wanted)
+    picked = [(wanted, rng.choice(sorted(found)))] if found else []
+    for victim, pid in (*picked, (Victim.DRIVER, driver)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+            return victim
     return Victim.DRIVER
 
 
-def _pick(driver: int, wanted: Victim, rng: random.Random) -> int | None:
+def all_of(root: int, wanted: Victim) -> list[int]:
+    """Find the processes of a kind below one; the driver of a run is the root itself."""
     match wanted:
         case Victim.DRIVER:
-            return driver
+            return [root]
         case Victim.JVM:
-            found = [pid for pid, _ in _below(driver) if _is_spark(_command(pid))]
+            return [pid for pid, _ in _below(root) if _is_spark(_command(pid))]
         case Victim.WORKER:
             # The daemon forks the workers, and keeps its command line in them.
-            found = [
-                pid
-                for pid, parent in _below(driver)
-                if DAEMON in _command(pid) and DAEMON in _command(parent)
+            return [
+                pid for pid, parent in _below(root) if DAEMON in _command(pid) and DAEMON in _command(parent)
             ]
-    return rng.choice(sorted(found)) if found else None
 
 
 def _is_spark(command: str) -> bool:

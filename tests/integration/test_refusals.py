@@ -300,7 +300,7 @@ def test_a_broker_that_dies_in_the_middle_of_a_run(
     kafka: Sections = {"kafka": {"bootstrap_servers": servers, "timeout": "3s"}}
 
     def hang() -> None:
-        until(lambda: any((lake / "_staging").glob("*/attempts/*")))
+        until(lambda: lakes.begun(lake))
         own.pause()
         hung.append(time.monotonic())
 
