@@ -162,7 +162,8 @@ make_env() {
   say "environment: $venv (Python: $python), about a minute"
   rm -rf "$venv"
   "$python" -m venv "$venv" >>"$log" 2>&1 || die "$python cannot make an environment; see $log."
-  pip_install hatchling editables
+  # pyspark has no wheel on the index: what builds it must be there, since nothing is built in isolation
+  pip_install hatchling editables setuptools wheel
   pip_install --no-build-isolation --editable "$here"
 }
 
