@@ -9,7 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.report import UNFILED, ReadBack, TaskReport, WrittenFile, joined, summed, summed_causes
+from jobs.report import (
+    UNFILED,
+    ReadBack,
+    TaskReport,
+    WrittenFile,
+    joined_by_partition,
+    summed,
+    summed_causes,
+)
 from offsets.errors import AuditFailed, TooManyInvalid
 from offsets.model import (
     Anchor,
@@ -68,7 +76,7 @@ def audit(
         got = delivered.pop(span.partition, Offsets())
         gaps.append(Gaps(partition=span.partition, offsets=span.reads - got))
         missing += _check_pending(plan, span, known.pending, got)
-        settled = (got & Offsets.between(span.from_offset, span.seen_until)) - known.pending
+        settled = got.within(span.from_offset, span.seen_until) - known.pending
         fates[span.partition] = {
             Verdict.ALREADY_SETTLED: settled,
             **{verdict: each.get(span.partition, Offsets()) for verdict, each in unfiled.items()},
@@ -122,9 +130,9 @@ def require_few_invalid(reports: Sequence[TaskReport], limit: float) -> None:
     )
 
 
-def _joined(what: str, ranges: Iterable[Mapping[int, tuple[tuple[int, int], ...]]]) -> dict[int, Offsets]:
+def _joined(what: str, sets: Iterable[Mapping[int, Offsets]]) -> dict[int, Offsets]:
     try:
-        return joined(ranges)
+        return joined_by_partition(sets)
     except ValueError as error:
         raise _failed(f"each offset to be {what} once", str(error)) from None
 
@@ -135,7 +143,7 @@ def _check_pending(plan: DayPlan, span: Span, pending: Offsets, delivered: Offse
     if len(missing) and not plan.compacted:
         raise _failed(
             f"partition {span.partition} to deliver its {len(pending):,} pending offsets",
-            f"{len(missing):,} of them missing, from {missing.ranges[0][0]} on",
+            f"{len(missing):,} of them missing, from {missing.first} on",
         )
     return len(missing)
 
@@ -165,7 +173,7 @@ def _files_as_read(
     plan: DayPlan, files: Sequence[WrittenFile], read: Callable[[WrittenFile], ReadBack]
 ) -> dict[int, dict[Verdict, Offsets]]:
     """Read all files again and give the offsets that they hold, by partition and verdict."""
-    held: dict[int, dict[Verdict, list[tuple[int, int]]]] = {}
+    held: dict[int, dict[Verdict, list[Offsets]]] = {}
     for file in files:
         try:
             back = read(file)
@@ -173,11 +181,11 @@ def _files_as_read(
             raise _failed(f"{file.path} to be readable", f"{type(error).__name__}: {error}") from error
         _check_file(plan, file, back)
         for partition, offsets in back.offsets.items():
-            held.setdefault(partition, {}).setdefault(file.verdict, []).extend(offsets or ())
+            held.setdefault(partition, {}).setdefault(file.verdict, []).append(offsets or Offsets())
     return {
         partition: {
-            verdict: _joined("filed", [{partition: tuple(ranges)}])[partition]
-            for verdict, ranges in each.items()
+            verdict: _joined("filed", [{partition: one} for one in sets])[partition]
+            for verdict, sets in each.items()
         }
         for partition, each in held.items()
     }
@@ -207,7 +215,7 @@ def _check_coordinates(file: WrittenFile, back: ReadBack) -> None:
     for partition, offsets in back.offsets.items():
         if offsets is None:
             raise _failed(f"each offset once in {file.path}", f"one twice, of partition {partition}")
-        found[partition] = (len(offsets), offsets.ranges[0][0], offsets.ranges[-1][1])
+        found[partition] = (len(offsets), offsets.first, offsets.until)
     if written != found:
         raise _failed(f"{file.path} to hold the offsets {written}", f"{found} when it was read again")
 

@@ -15,7 +15,7 @@ from jobs.audit import Audited
 from jobs.kept import Kept
 from jobs.report import WrittenFile
 from jobs.storage import DAY_PREFIX, Lake, NewFile, link, make_folder, move, sync_folder
-from offsets.manifest import MANIFEST_NAME, to_json
+from offsets.manifest import LISTS_NAME, MANIFEST_NAME, lists_of, to_json
 from offsets.model import DataFile, Manifest, Verdict, from_micros
 
 
@@ -42,7 +42,7 @@ def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp, *, amend
     files = _place(folder, audited, audited.files, stamp.run_id, amend=amend)
     # 8.2 the manifest comes last
     manifest = _manifest(audited, files, stamp, revision=1)
-    _write(folder / MANIFEST_NAME, to_json(manifest))
+    _write_manifest(folder, manifest)
     # 8.3 all names below the day are made durable, from the bottom up
     _sync_all(folder)
     # 8.4 one rename, made durable by one sync of the lake's folder
@@ -75,7 +75,7 @@ def recommit(
         _manifest(audited, (*placed, *kept.late), stamp, revision=kept.revision),
         remade=(*kept.remade, *(told for told, _ in remade)),
     )
-    _write(folder / MANIFEST_NAME, to_json(manifest))
+    _write_manifest(folder, manifest)
     _sync_all(folder)
     if lake.day_folder(day).exists():
         lake.exchange(folder, day)
@@ -173,6 +173,13 @@ def _transactional(audited: Audited) -> bool | None:
     if not any(len(gap.offsets) for gap in audited.gaps):
         return False
     return True if audited.plan.compacted is False else None
+
+
+def _write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest, after the long sets of offsets that it names."""
+    if lists := lists_of(manifest):
+        _write(folder / LISTS_NAME, lists)
+    _write(folder / MANIFEST_NAME, to_json(manifest))
 
 
 def _write(path: Path, text: bytes) -> None:

@@ -6,7 +6,7 @@ the amendments that later days brought here are linked into the new folder. Writ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from itertools import count
@@ -17,7 +17,7 @@ from jobs.storage import DAY_PREFIX, Lake, hashed, make_folder
 from offsets.errors import AuditFailed, LedgerBroken
 from offsets.history import History
 from offsets.model import DataFile, FileOffsets, Manifest, Verdict, from_micros
-from offsets.ranges import Offsets, Range
+from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -154,8 +154,8 @@ def _described(lake: Lake, path: Path) -> DataFile:
             FileOffsets(
                 partition=partition,
                 rows=len(each),
-                from_offset=each.ranges[0][0],
-                until_offset=each.ranges[-1][1],
+                from_offset=each.first,
+                until_offset=each.until,
             )
             for partition, each in sorted(offsets.items())
         ),
@@ -173,8 +173,9 @@ def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
         LedgerBroken: one cannot be read.
     """
     from jobs.parquet import read_back
+    from jobs.report import joined_by_partition
 
-    found: dict[int, list[Range]] = {}
+    found: list[Mapping[int, Offsets]] = []
     for path in files:
         try:
             back = read_back(path)
@@ -184,9 +185,8 @@ def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
                 found=str(error),
                 do="Build the day that it lies in again first, or restore it from a backup.",
             ) from error
-        for partition, offsets in back.offsets.items():
-            found.setdefault(partition, []).extend(offsets or ())
-    return {partition: Offsets.of(ranges) for partition, ranges in found.items()}
+        found.append({partition: each or Offsets() for partition, each in back.offsets.items()})
+    return joined_by_partition(found)
 
 
 def without(

@@ -14,16 +14,15 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from jobs.encoding import delta_encoded, repeating
-from jobs.report import Longs, ReadBack, WrittenFile, ranges_of, slices
+from jobs.report import Longs, ReadBack, WrittenFile, offsets_in, slices
 from jobs.storage import NewFile, hashed
 from offsets.model import FileOffsets, Verdict
-from offsets.ranges import Offsets, Range
+from offsets.ranges import Gathering
 
 ROW_GROUP_BYTES: Final = 64 << 20
 """How much a writer holds in memory before it writes a row group."""
@@ -228,14 +227,18 @@ def read_back(path: Path) -> ReadBack:
         for name in ("kafka_partition", "kafka_offset", "event_time")
         if name in source.schema_arrow.names
     ]
-    ranges: dict[int, list[Range]] = {}
+    held: dict[int, Gathering] = {}
+    twice: set[int] = set()
     times: list[tuple[int, int]] = []
     rows = 0
     for group in range(source.num_row_groups):
         table = source.read_row_group(group, columns=names, use_threads=False)
         rows += table.num_rows
         for partition, offsets in _coordinates(table):
-            ranges.setdefault(partition, []).extend(ranges_of(np.sort(offsets)))
+            try:
+                held.setdefault(partition, Gathering()).add(offsets_in(offsets))
+            except ValueError:
+                twice.add(partition)
         if "event_time" in names and table.num_rows:
             edges = pc.min_max(table["event_time"].cast(pa.int64())).as_py()
             times.append((edges["min"], edges["max"]))
@@ -243,14 +246,9 @@ def read_back(path: Path) -> ReadBack:
         rows=rows,
         bytes=size,
         sha256=digest,
-        offsets={partition: _unique(each) for partition, each in ranges.items()},
+        offsets={
+            partition: None if partition in twice else each.gathered() for partition, each in held.items()
+        },
         event_time_min=min((low for low, _ in times), default=None),
         event_time_max=max((high for _, high in times), default=None),
     )
-
-
-def _unique(ranges: list[Range]) -> Offsets | None:
-    try:
-        return Offsets.of(ranges)
-    except ValueError:
-        return None

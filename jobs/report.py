@@ -6,6 +6,7 @@ counted twice, which accumulators and observed metrics cannot promise.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import date
@@ -15,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from offsets.model import Anchor, CauseCount, FileOffsets, Tally, Verdict
-from offsets.ranges import Offsets, Range
+from offsets.ranges import Gathering, Offsets, Range, joined
 
 Longs = npt.NDArray[np.int64]
 UNFILED = (Verdict.SKIPPED, Verdict.BEFORE_FIRST, Verdict.LATER_DAY)
 """The verdicts of records that are seen for the first time and written to no file."""
+FEW_BREAKS = 64
+"""Up to so many breaks in a batch's offsets its ranges are cheaper to take than its single offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +59,8 @@ class TaskReport:
     `unfiled` are the offsets of the records that a verdict of UNFILED left out of all files.
     """
 
-    delivered: Mapping[int, tuple[Range, ...]] = field(default_factory=dict)
-    unfiled: Mapping[Verdict, Mapping[int, tuple[Range, ...]]] = field(default_factory=dict)
+    delivered: Mapping[int, Offsets] = field(default_factory=dict)
+    unfiled: Mapping[Verdict, Mapping[int, Offsets]] = field(default_factory=dict)
     tally: tuple[Tally, ...] = ()
     causes: tuple[CauseCount, ...] = ()
     last: Mapping[int, Anchor] = field(default_factory=dict)
@@ -83,34 +86,38 @@ def ranges_of(offsets: Longs) -> list[Range]:
     return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
 
+def offsets_in(column: Longs) -> Offsets:
+    """Make a set of a column of offsets, in any order; one that occurs twice is a ValueError."""
+    breaks = np.flatnonzero(np.diff(column) != 1)
+    if len(breaks) <= FEW_BREAKS:
+        return Offsets.of(ranges_of(column))
+    return Offsets.holding(array("Q", column.astype(np.uint64).tobytes()))
+
+
 class RangeLog:
-    """Offsets seen so far, per partition, as ranges; adjoining ranges join."""
+    """Offsets seen so far, per partition, as compressed sets."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._ranges: dict[int, list[Range]] = {}
+        self._seen: dict[int, Gathering] = {}
 
     def add(self, partition: int, offsets: Longs) -> None:
-        """Append offsets in the order in which they came."""
-        known = self._ranges.setdefault(partition, [])
-        for from_, until in ranges_of(offsets):
-            if known and known[-1][1] == from_:
-                known[-1] = (known[-1][0], until)
-            else:
-                known.append((from_, until))
+        """Take offsets; one that was taken before is a ValueError."""
+        if len(offsets):
+            self._seen.setdefault(partition, Gathering()).add(offsets_in(offsets))
 
-    def ranges(self) -> dict[int, tuple[Range, ...]]:
-        """Give the ranges of each partition."""
-        return {partition: tuple(ranges) for partition, ranges in self._ranges.items() if ranges}
+    def ranges(self) -> dict[int, Offsets]:
+        """Return the offsets of each partition."""
+        return {partition: seen.gathered() for partition, seen in self._seen.items()}
 
 
-def joined(reports: Iterable[Mapping[int, tuple[Range, ...]]]) -> dict[int, Offsets]:
-    """Join the ranges of all tasks; an offset that two tasks report is a ValueError."""
-    everything: dict[int, list[Range]] = {}
+def joined_by_partition(reports: Iterable[Mapping[int, Offsets]]) -> dict[int, Offsets]:
+    """Join the offsets of all tasks; an offset that two tasks report is a ValueError."""
+    everything: dict[int, list[Offsets]] = {}
     for report in reports:
-        for partition, ranges in report.items():
-            everything.setdefault(partition, []).extend(ranges)
-    return {partition: Offsets.of(ranges) for partition, ranges in everything.items()}
+        for partition, offsets in report.items():
+            everything.setdefault(partition, []).append(offsets)
+    return {partition: joined(sets) for partition, sets in everything.items()}
 
 
 def summed(tallies: Iterable[Tally]) -> tuple[Tally, ...]:

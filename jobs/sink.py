@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from itertools import count
@@ -170,7 +171,8 @@ class _Task:
         settled = np.zeros(len(batch), dtype=bool)
         for partition, at, end in slices(batch.partition):
             offsets = batch.offset[at:end]
-            self._delivered.add(partition, offsets)
+            with _each_once():
+                self._delivered.add(partition, offsets)
             settled[at:end] = self._bounds.seen[partition].settled(offsets)
             anchor = batch.last(at + int(offsets.argmax()))
             self._last[partition] = max(
@@ -279,14 +281,8 @@ class _Task:
         self._causes = list(summed_causes(self._causes))
 
     def _count(self, partitions: Longs, offsets: Longs, codes: Codes) -> None:
-        try:
+        with _each_once():
             self._tally = list(summed([*self._tally, *_tallies(partitions, offsets, codes)]))
-        except ValueError as broken:
-            raise AuditFailed(
-                expected="each offset to be delivered once to one task",
-                found=f"one twice: {broken}",
-                do="Nothing was committed. Run the day again; report it if it recurs.",
-            ) from None
 
     def _writer(self, verdict: Verdict, day: date | None = None) -> RollingWriter:
         schema = INVALID_SCHEMA if verdict is Verdict.INVALID else self._schema
@@ -303,6 +299,18 @@ class _Task:
             last=self._last,
             files=tuple(file for writer in writers for file in writer.close()),
         )
+
+
+@contextmanager
+def _each_once() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as broken:
+        raise AuditFailed(
+            expected="each offset to be delivered once to one task",
+            found=f"one twice: {broken}",
+            do="Nothing was committed. Run the day again; report it if it recurs.",
+        ) from None
 
 
 def _chosen(rows: pa.RecordBatch, mask: Mask) -> Iterator[pa.RecordBatch]:

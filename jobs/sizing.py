@@ -66,5 +66,5 @@ def task_count(plan: DayPlan, row_bytes: float, *, target: int, minimum: int, co
 def piece_rows(plan: DayPlan, tasks: int) -> int:
     """Give the most offsets that one piece of a partition may hold."""
     # Spark deals pieces out by number, so small ranges far back must be few among the pieces
-    small = sum(max(len(span.reads.ranges) - 1, 0) for span in plan.spans)
+    small = sum(max(span.reads.range_count - 1, 0) for span in plan.spans)
     return max(math.ceil(plan.offsets / (PIECES_PER_TASK * max(tasks, small))), 1)

@@ -67,9 +67,9 @@ def require_retained(desk: Desk, spans: Sequence[Span]) -> None:
     edges = desk.broker().watermarks(desk.settings.topic, [span.partition for span in spans])
     for span in spans:
         log_start = edges[span.partition].log_start
-        if span.reads.ranges and span.reads.ranges[0][0] < log_start:
+        if len(span.reads) and span.reads.first < log_start:
             raise errors.OffsetsLost(
-                expected=f"partition {span.partition} from offset {span.reads.ranges[0][0]} on",
+                expected=f"partition {span.partition} from offset {span.reads.first} on",
                 found=f"a log that starts at {log_start}",
                 do="The old day stays: retention took what it was made of. Restore the day from a backup.",
                 partition=span.partition,

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from offsets.errors import DayTaken, LakeLocked, LedgerBroken, StoreFailed
-from offsets.manifest import MANIFEST_NAME
+from offsets.manifest import LISTS_NAME, MANIFEST_NAME
 
 AT_FDCWD: Final = -100
 RENAME_EXCHANGE: Final = 2
@@ -140,6 +140,14 @@ class Lake:
         with store_errors(f"read {self.manifest_place(day)}"), none:
             return Path(self.manifest_place(day)).read_bytes()
         return None
+
+    def offset_lists(self, day: date, at: int, size: int) -> bytes:
+        """Read bytes of the sets that are listed beside a day's manifest; none where there are none."""
+        place = self.day_folder(day) / LISTS_NAME
+        with store_errors(f"read {place}"), suppress(FileNotFoundError), place.open("rb") as file:
+            file.seek(at)
+            return file.read(size)
+        return b""
 
     def lock_holder(self) -> LockHolder | None:
         """Read who took the lock last, without taking it; None where the text says nothing."""

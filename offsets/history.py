@@ -12,6 +12,7 @@ from itertools import pairwise
 
 from offsets.errors import ConfigWrong, DayTaken, LedgerBroken
 from offsets.ledger import ONE_DAY, LedgerReader, check_link, read_manifest
+from offsets.manifest import require_lists
 from offsets.model import (
     Accepted,
     Checkpoint,
@@ -161,9 +162,12 @@ def read_history(reader: LedgerReader, day: date) -> History:
 def _own(reader: LedgerReader, day: date) -> Manifest | None:
     """Read the day's own manifest; None where it is damaged or gone: then its neighbours tell."""
     try:
-        return read_manifest(reader, day)
+        manifest = read_manifest(reader, day)
+        if manifest:
+            require_lists(manifest)
     except (LedgerBroken, DayTaken):
         return None
+    return manifest
 
 
 def _chained(reader: LedgerReader, days: list[date]) -> tuple[Manifest, ...]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import date, timedelta
+from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
@@ -26,6 +27,10 @@ class LedgerReader(Protocol):
 
     def manifest_text(self, day: date) -> bytes | None:
         """Give a day's manifest, or None where the folder has none."""
+        ...
+
+    def offset_lists(self, day: date, at: int, size: int) -> bytes:
+        """Read bytes of the sets that are listed beside a day's manifest; none where there are none."""
         ...
 
     def manifest_place(self, day: date) -> str:
@@ -105,7 +110,7 @@ def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
             found=f"its folder without {place}",
             do="Somebody else made that folder: move it away, then run the day.",
         )
-    manifest = from_json(text, place)
+    manifest = from_json(text, place, partial(reader.offset_lists, day))
     if manifest.day.date != day:
         raise LedgerBroken(
             expected=f"the manifest of {day} at {place}",

@@ -1,7 +1,8 @@
 """The manifest as JSON: the only truth about what a day holds and which offsets come next.
 
 Pure: text in, Manifest out, and back. Reading is strict: a field more or less, a value that breaks its
-law, another format version or a checksum that does not fit is an error, never a guess.
+law, another format version or a checksum that does not fit is an error, never a guess. A set of more than
+100 ranges is not in the text: figures and a SHA-256 are, and the set lies in a file beside it.
 """
 
 from __future__ import annotations
@@ -9,29 +10,42 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 import msgspec
 
 from offsets.errors import LedgerBroken
 from offsets.model import FORMAT_VERSION, Contract, Manifest
-from offsets.ranges import Offsets
+from offsets.ranges import Listing, Offsets
 
 MANIFEST_NAME = "_manifest.json"
+LISTS_NAME = "_offsets.roaring"
+LONG: Final = 100
+"""A set of more ranges is listed beside the manifest."""
+ReadList = Callable[[int, int], bytes]
+"""Reads some bytes of a day's list file: from where on, and how many."""
 
 
 def to_json(manifest: Manifest) -> bytes:
-    """Give the manifest's text, with the SHA-256 of its canonical body as `checksum`."""
-    body = plain(manifest)
+    """Return the manifest's text, with the SHA-256 of its canonical body as `checksum`."""
+    body = plain(manifest, _Lists())
     assert isinstance(body, dict)
     head = {"format_version": FORMAT_VERSION, "checksum": _checksum(body)}
     return json.dumps(head | body, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
-def from_json(text: bytes, where: str) -> Manifest:
-    """Read a manifest's text.
+def lists_of(manifest: Manifest) -> bytes:
+    """Return the long sets of offsets that belong beside the manifest's text; nothing where all are short."""
+    lists = _Lists()
+    plain(manifest, lists)
+    return b"".join(lists.texts)
+
+
+def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest:
+    """Read a manifest's text; its long sets are read, by `read`, when they are used.
 
     Raises:
         LedgerBroken: it is damaged, edited, or of a format that this version does not know.
@@ -43,7 +57,7 @@ def from_json(text: bytes, where: str) -> Manifest:
     if not isinstance(document, dict) or "format_version" not in document:
         raise _damaged(where, "JSON, but no manifest")
     version, checksum = document.pop("format_version"), document.pop("checksum", None)
-    if version not in (1, FORMAT_VERSION):
+    if version not in range(1, FORMAT_VERSION + 1):
         raise LedgerBroken(
             expected=f"a manifest of format 1 to {FORMAT_VERSION} at {where}",
             found=f"format {version!r}",
@@ -54,12 +68,71 @@ def from_json(text: bytes, where: str) -> Manifest:
     try:
         if version == 1:
             document = _from_format_1(document)
-        manifest = msgspec.convert(document, Manifest, dec_hook=_revive)
+        manifest = msgspec.convert(document, Manifest, dec_hook=partial(_revive, where, read))
     except (msgspec.ValidationError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise _damaged(where, str(error)) from None
-    if plain(manifest) != document:
+    if plain(manifest, _as_read) != document:
         raise _damaged(where, f"fields that format {version} does not have")
     return manifest
+
+
+def require_lists(manifest: Manifest) -> None:
+    """Read each set that is listed beside a manifest.
+
+    Raises:
+        LedgerBroken: a list is gone, damaged, or not the one that the manifest speaks of.
+    """
+    for offsets in long_sets(manifest):
+        if offsets.listing:
+            offsets.bits  # noqa: B018 - reading it is what is wanted
+
+
+def long_sets(manifest: Manifest) -> Iterator[Offsets]:
+    """Return the sets of a manifest that may be long."""
+    for checkpoint in (manifest.consumed, manifest.next):
+        yield from (part.pending for part in checkpoint.partitions)
+    yield from (gap.offsets for gap in manifest.gaps)
+
+
+class _Lists:
+    """The sets of a manifest as it is written: short ones in the text, long ones one after the other."""
+
+    def __init__(self) -> None:
+        self.texts: list[bytes] = []
+        self._at = 0
+
+    def __call__(self, offsets: Offsets) -> object:
+        if offsets.range_count <= LONG:
+            return _ranges(offsets)
+        text = offsets.to_bytes()
+        listing = Listing(
+            offsets=len(offsets),
+            ranges=offsets.range_count,
+            from_offset=offsets.first,
+            until_offset=offsets.until,
+            at=self._at,
+            bytes=len(text),
+            sha256=hashlib.sha256(text).hexdigest(),
+        )
+        self.texts.append(text)
+        self._at += len(text)
+        return dataclasses.asdict(listing)
+
+
+def _as_read(offsets: Offsets) -> object:
+    return dataclasses.asdict(offsets.listing) if offsets.listing else _ranges(offsets)
+
+
+def _shown(offsets: Offsets) -> object:
+    """Show a set to a program: a long one by its figures."""
+    if offsets.range_count <= LONG:
+        return _ranges(offsets)
+    edges = {"from_offset": offsets.first, "until_offset": offsets.until}
+    return {"offsets": len(offsets), "ranges": offsets.range_count, **edges}
+
+
+def _ranges(offsets: Offsets) -> object:
+    return [list(each) for each in offsets]
 
 
 def _from_format_1(old: dict[str, Any]) -> dict[str, Any]:
@@ -77,11 +150,11 @@ def _from_format_1(old: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def plain(value: object) -> object:
-    """Turn a value of the model into JSON's own types."""
+def plain(value: object, sets: Callable[[Offsets], object] = _shown) -> object:
+    """Turn a value of the model into JSON's own types; `sets` says how a set of offsets is written."""
     match value:
         case Offsets():
-            return [list(each) for each in value]
+            return sets(value)
         case Contract():
             return value.terms
         case datetime():
@@ -89,21 +162,37 @@ def plain(value: object) -> object:
         case date():
             return value.isoformat()
         case tuple() | list():
-            return [plain(each) for each in value]
+            return [plain(each, sets) for each in value]
         case Mapping():
-            return {str(key): plain(each) for key, each in value.items()}
+            return {str(key): plain(each, sets) for key, each in value.items()}
         case _ if dataclasses.is_dataclass(value):
-            return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+            return {
+                field.name: plain(getattr(value, field.name), sets) for field in dataclasses.fields(value)
+            }
         case _:
             return value
 
 
-def _revive(kind: type[Any], value: Any) -> Any:
+def _revive(where: str, read: ReadList | None, kind: type[Any], value: Any) -> Any:
+    if kind is Offsets and isinstance(value, dict):
+        listing = msgspec.convert(value, Listing)
+        return Offsets.listed(listing, partial(_read_list, where, read, listing))
     if kind is Offsets:
         return Offsets(value)
     if kind is Contract and isinstance(value, dict):
         return Contract(value)
     raise ValueError(f"no {kind.__name__} can be made of a {type(value).__name__}")
+
+
+def _read_list(where: str, read: ReadList | None, listing: Listing) -> bytes:
+    text = read(listing.at, listing.bytes) if read else b""
+    if hashlib.sha256(text).hexdigest() == listing.sha256:
+        return text
+    raise LedgerBroken(
+        expected=f"the list of {listing.offsets:,} offsets that {where} names in {LISTS_NAME} beside it",
+        found=f"another one, of {len(text)} bytes" if text else "none",
+        do="Restore the day's folder from a backup, or make the day anew (`run --date D --force`).",
+    )
 
 
 def _checksum(body: object) -> str:

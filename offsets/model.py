@@ -171,7 +171,7 @@ class PartitionCheckpoint:
     anchor: Anchor | None
 
     def __post_init__(self) -> None:
-        if self.pending.ranges and self.pending.ranges[-1][1] > self.seen_until:
+        if len(self.pending) and self.pending.until > self.seen_until:
             raise ValueError(f"partition {self.partition}: pending beyond seen_until {self.seen_until}")
         if self.anchor and self.anchor.offset >= self.seen_until:
             raise ValueError(f"partition {self.partition}: anchor {self.anchor.offset} not below seen_until")
@@ -179,7 +179,7 @@ class PartitionCheckpoint:
     @property
     def next_from_offset(self) -> int:
         """The offset at which the next run starts to read."""
-        return self.pending.ranges[0][0] if self.pending.ranges else self.seen_until
+        return self.pending.first if len(self.pending) else self.seen_until
 
     def after(self, *lost: LostOffsets) -> PartitionCheckpoint:
         """Go on without what was lost; losses of other partitions change nothing.
@@ -264,7 +264,7 @@ class Span:
                 f"<= seen_until {self.seen_until} <= until {self.until_offset}"
             )
         new = Offsets.between(self.seen_until, self.until_offset)
-        if len(new - self.reads) or len(self.reads - Offsets.between(self.from_offset, self.until_offset)):
+        if len(new - self.reads) or self.reads.within(self.from_offset, self.until_offset) != self.reads:
             raise ValueError(
                 f"partition {self.partition}: a span must read all that is new, and no more than itself"
             )
@@ -462,7 +462,7 @@ class CauseCount:
     offset: int
 
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

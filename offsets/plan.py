@@ -7,10 +7,10 @@ start or a forgotten pending offset is not, so these come from the checkpoint al
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 from offsets.errors import (
@@ -345,16 +345,19 @@ def reads_of(pending: Offsets, seen_until: int, until: int) -> Offsets:
     One record with a clock far ahead may be pending for years; what was settled since is not read every
     night. Gaps are read over while they add little, since every range costs a seek.
     """
-    needed = Offsets.of([*pending, (seen_until, until)])
-    gaps = sorted((after[0] - before[1], before[1], after[0]) for before, after in pairwise(needed))
-    room = max(len(needed) * READ_OVER, READ_OVER_AT_LEAST)
-    taken: list[tuple[int, int]] = []
-    for width, from_, to in gaps:
-        if width > room and len(gaps) - len(taken) < MOST_RANGES:
-            break
-        room -= width
-        taken.append((from_, to))
-    return Offsets.of([*needed, *taken])
+    needed = pending | Offsets.between(seen_until, until)
+    if not len(needed):
+        return needed
+    starts, ends = needed.edges()
+    # between n ranges lie n - 1 gaps; all but the widest are read over in any case
+    gaps = ((to - from_, from_, to) for from_, to in zip(ends, starts[1:], strict=False))
+    widest = heapq.nlargest(MOST_RANGES - 1, gaps)
+    others = needed.until - needed.first - len(needed) - sum(width for width, _, _ in widest)
+    room = max(len(needed) * READ_OVER, READ_OVER_AT_LEAST) - others
+    while widest and widest[-1][0] <= room:
+        room -= widest.pop()[0]
+    left = Offsets.of((from_, to) for _, from_, to in widest)
+    return Offsets.between(needed.first, needed.until) - left
 
 
 def _headroom(found: Survey, now: datetime) -> float | None:

@@ -1,30 +1,57 @@
 """Sets of offsets of one partition.
 
-Pure. Millions of offsets are held as a few ranges; every operation walks the ranges once and is exact.
+Pure. A set is a compressed bitmap (Roaring, https://roaringbitmap.org), so that ten million ranges take some
+megabytes and every operation is exact. One that is listed beside its manifest is read when it is needed.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
 from typing import Final
 
+from pyroaring import BitMap64
+
 Range = tuple[int, int]
+SHOWN: Final = 9
+"""How many ranges a message shows."""
+AT_ONCE: Final = 100_000
+"""How many ranges are made into text at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What a manifest says of a set that is listed beside it.
+
+    The set has `offsets` offsets in `ranges` ranges within `[from_offset, until_offset)`. It lies at byte
+    `at` of the list file, takes `bytes` there, in Roaring's portable 64-bit format, and has that SHA-256.
+    """
+
+    offsets: int
+    ranges: int
+    from_offset: int
+    until_offset: int
+    at: int
+    bytes: int
+    sha256: str
 
 
 class Offsets:
-    """A set of offsets, as sorted half-open ranges that neither touch nor overlap."""
+    """A set of offsets, shown as sorted half-open ranges that neither touch nor overlap."""
 
-    __slots__ = ("ranges",)
+    __slots__ = ("_bits", "_read", "listing")
+
+    listing: Final[Listing | None]
+    """Where the set lies beside the manifest that it was read from; None where it is held in memory."""
 
     def __init__(self, ranges: Iterable[Iterable[int]] = ()) -> None:
         """Take ranges that are canonical already; anything else is a ValueError."""
-        self.ranges: Final[tuple[Range, ...]] = tuple((from_, until) for from_, until in ranges)
-        previous = -1
-        for from_, until in self.ranges:
-            if not previous < from_ < until:
-                raise ValueError(f"ranges of offsets must be sorted, apart and not empty: {self.ranges[:9]}")
-            previous = until
+        self.listing = None
+        self._read: Callable[[], bytes] | None = None
+        self._bits: BitMap64 | None = ranges.bits if isinstance(ranges, Offsets) else _canonical(ranges)
 
     @classmethod
     def of(cls, ranges: Iterable[Range]) -> Offsets:
@@ -41,69 +68,179 @@ class Offsets:
 
     @classmethod
     def between(cls, from_: int, until: int) -> Offsets:
-        """All offsets of one half-open range, which may be empty."""
+        """Return all offsets of one half-open range, which may be empty."""
         return cls.of([(from_, until)])
+
+    @classmethod
+    def holding(cls, offsets: Iterable[int]) -> Offsets:
+        """Return the set of single offsets; one that occurs twice is a ValueError."""
+        each = offsets if isinstance(offsets, array) else array("Q", offsets)
+        bits = BitMap64(each)
+        if len(bits) != len(each):
+            raise ValueError(f"offset {_first_repeated(each)} occurs twice")
+        return _holding(bits)
+
+    @classmethod
+    def listed(cls, listing: Listing, read: Callable[[], bytes]) -> Offsets:
+        """Return a set whose bytes are read whenever it is compared, combined or walked through."""
+        made = cls.__new__(cls)
+        made._bits, made._read = None, read
+        made.listing = listing  # type: ignore[misc]
+        return made
+
+    @property
+    def bits(self) -> BitMap64:
+        """The bitmap, which nobody may change; a listed set is read each time, so that it takes no memory."""
+        if self._bits is not None:
+            return self._bits
+        assert self._read is not None, "a set is held, or says how it is read"
+        return BitMap64.deserialize(self._read())
 
     def __eq__(self, other: object) -> bool:
         """Compare as sets."""
-        return isinstance(other, Offsets) and self.ranges == other.ranges
+        return isinstance(other, Offsets) and bool(self.bits == other.bits)
 
     def __hash__(self) -> int:
-        """Hash the canonical ranges."""
-        return hash(self.ranges)
+        """Hash by size."""
+        return hash(len(self))
 
     def __repr__(self) -> str:
         """Show the first ranges."""
-        more = ", ..." if len(self.ranges) > 9 else ""
-        return f"Offsets([{', '.join(f'[{f}, {u})' for f, u in self.ranges[:9])}{more}])"
+        shown = [*islice(self, SHOWN + 1)]
+        more = ", ..." if len(shown) > SHOWN else ""
+        return f"Offsets([{', '.join(f'[{f}, {u})' for f, u in shown[:SHOWN])}{more}])"
+
+    def __reduce__(self) -> tuple[Callable[[bytes], Offsets], tuple[bytes]]:
+        """Send the compressed bitmap to another process."""
+        return from_bytes, (self.to_bytes(),)
+
+    def to_bytes(self) -> bytes:
+        """Return the set in Roaring's portable 64-bit format, compressed as far as it goes."""
+        packed = self.bits.copy()
+        packed.run_optimize()
+        return bytes(packed.serialize())
 
     def digest(self) -> str:
-        """Give the SHA-256 of the ranges, by which two sets can be compared without keeping either."""
-        text = ",".join(f"{from_}-{until}" for from_, until in self.ranges)
-        return hashlib.sha256(text.encode()).hexdigest()
+        """Return the SHA-256 of the ranges as text, by which two sets are compared without keeping either."""
+        found, ranges = hashlib.sha256(), iter(self)
+        before = ""
+        while some := [f"{from_}-{until}" for from_, until in islice(ranges, AT_ONCE)]:
+            found.update((before + ",".join(some)).encode())
+            before = ","
+        return found.hexdigest()
 
     def __len__(self) -> int:
         """Count the offsets."""
-        return sum(until - from_ for from_, until in self.ranges)
+        return self.listing.offsets if self.listing else len(self.bits)
+
+    @property
+    def range_count(self) -> int:
+        """How many ranges the set has."""
+        return self.listing.ranges if self.listing else len(self.bits - self.bits.shift(1))
+
+    @property
+    def first(self) -> int:
+        """The least offset; an empty set has none, which is a ValueError."""
+        return self.listing.from_offset if self.listing else int(self.bits.min())
+
+    @property
+    def until(self) -> int:
+        """The end of the last range; an empty set has none, which is a ValueError."""
+        return self.listing.until_offset if self.listing else int(self.bits.max()) + 1
+
+    @property
+    def ranges(self) -> tuple[Range, ...]:
+        """All ranges at once: for sets that are known to have few."""
+        return tuple(self)
+
+    def edges(self) -> tuple[array[int], array[int]]:
+        """Return the starts and the ends of all ranges, eight bytes each."""
+        after = self.bits.shift(1)
+        return (self.bits - after).to_array(), (after - self.bits).to_array()
 
     def __iter__(self) -> Iterator[Range]:
-        """Give the ranges."""
-        return iter(self.ranges)
+        """Return the ranges, in order."""
+        return zip(*self.edges(), strict=True)
 
     def __contains__(self, offset: int) -> bool:
-        """Tell whether an offset is in the set."""
-        return any(from_ <= offset < until for from_, until in self.ranges)
+        """Check whether an offset is in the set."""
+        return offset in self.bits
 
     def __and__(self, other: Offsets) -> Offsets:
         """Keep what both hold."""
-        return Offsets(_overlaps(self.ranges, other.ranges))
+        return _holding(self.bits & other.bits)
+
+    def __or__(self, other: Offsets) -> Offsets:
+        """Return what one of them holds, or both."""
+        return _holding(self.bits | other.bits)
 
     def __sub__(self, other: Offsets) -> Offsets:
         """Keep what the other does not hold."""
-        return Offsets(_remains(self.ranges, (self & other).ranges))
+        return _holding(self.bits - other.bits)
+
+    def within(self, from_: int, until: int) -> Offsets:
+        """Keep what lies in a half-open range, however wide that is."""
+        if not len(self) or (from_ <= self.first and self.until <= until):
+            return self
+        bits = self.bits.copy()
+        bits.remove_range(0, max(from_, 0))
+        bits.remove_range(max(until, 0), self.until)
+        return _holding(bits)
 
 
-def _overlaps(a: tuple[Range, ...], b: tuple[Range, ...]) -> Iterator[Range]:
-    i = j = 0
-    while i < len(a) and j < len(b):
-        from_, until = max(a[i][0], b[j][0]), min(a[i][1], b[j][1])
-        if from_ < until:
-            yield from_, until
-        if a[i][1] < b[j][1]:
-            i += 1
-        else:
-            j += 1
+class Gathering:
+    """Disjoint sets of offsets on their way to be one."""
+
+    __slots__ = ("_bits",)
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._bits = BitMap64()
+
+    def add(self, offsets: Offsets) -> None:
+        """Take more offsets; one that is there already is a ValueError."""
+        if not self._bits.isdisjoint(offsets.bits):
+            raise ValueError(f"offset {(self._bits & offsets.bits).min()} occurs twice")
+        self._bits.update(offsets.bits)
+
+    def overlap(self, offsets: Offsets) -> Offsets:
+        """Return which of these offsets are there already."""
+        return _holding(self._bits & offsets.bits)
+
+    def gathered(self) -> Offsets:
+        """Return all that was taken so far."""
+        return _holding(self._bits.copy())
 
 
-def _remains(ranges: tuple[Range, ...], holes: tuple[Range, ...]) -> Iterator[Range]:
-    """Cut holes out of ranges; each hole lies within one range."""
-    i = 0
+def joined(sets: Iterable[Offsets]) -> Offsets:
+    """Join disjoint sets; an offset that two of them hold is a ValueError."""
+    gathering = Gathering()
+    for each in sets:
+        gathering.add(each)
+    return gathering.gathered()
+
+
+def from_bytes(text: bytes) -> Offsets:
+    """Return the set that `to_bytes` wrote."""
+    return _holding(BitMap64.deserialize(text))
+
+
+def _holding(bits: BitMap64) -> Offsets:
+    made = Offsets()
+    made._bits = bits
+    return made
+
+
+def _canonical(ranges: Iterable[Iterable[int]]) -> BitMap64:
+    bits, previous = BitMap64(), -1
     for from_, until in ranges:
-        at = from_
-        while i < len(holes) and holes[i][0] < until:
-            if at < holes[i][0]:
-                yield at, holes[i][0]
-            at = holes[i][1]
-            i += 1
-        if at < until:
-            yield at, until
+        if not previous < from_ < until:
+            raise ValueError(f"ranges of offsets must be sorted, apart and not empty: [{from_}, {until})")
+        bits.add_range(from_, until)
+        previous = until
+    return bits
+
+
+def _first_repeated(offsets: array[int]) -> int:
+    seen: set[int] = set()
+    return next(each for each in offsets if each in seen or seen.add(each))  # type: ignore[func-returns-value]

@@ -13,6 +13,7 @@ from datetime import date
 from jobs.storage import Lake
 from offsets.errors import DayTaken, LedgerBroken, StoreFailed
 from offsets.ledger import ONE_DAY, check_link, read_manifest
+from offsets.manifest import require_lists
 from offsets.model import IN_FILES, DataFile, Manifest, Span, Verdict
 from offsets.ranges import Offsets
 
@@ -77,6 +78,11 @@ def shape_problems(manifest: Manifest) -> Iterator[str]:
     day = manifest.day.date
     spans, consumed, next_ = manifest.spans, manifest.consumed.partitions, manifest.next.partitions
     parts = [span.partition for span in spans]
+    try:
+        require_lists(manifest)
+    except (LedgerBroken, StoreFailed) as broken:
+        yield f"{day}: {broken}"
+        return
     if [(span.partition, span.from_offset, span.seen_until) for span in spans] != [
         (part.partition, part.next_from_offset, part.seen_until) for part in consumed
     ]:

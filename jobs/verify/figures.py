@@ -91,7 +91,7 @@ def day_ledger(
         gaps_proved=sum(len(gap.offsets) for gap in manifest.gaps if _proved(gap)),
         gaps_sampled=sum(len(gap.offsets) for gap in sampled),
         sampled=sum(gap.probed for gap in sampled),
-        sampled_of=sum(len(gap.offsets.ranges) for gap in sampled),
+        sampled_of=sum(gap.offsets.range_count for gap in sampled),
         unexplained=unexplained,
         lost=tuple(str(lost) for lost in manifest.accepted.loss),
         kafka=kafka,
@@ -99,4 +99,4 @@ def day_ledger(
 
 
 def _proved(gap: Gaps) -> bool:
-    return gap.probed == len(gap.offsets.ranges)
+    return gap.probed == gap.offsets.range_count

@@ -20,7 +20,7 @@ from jobs.inspect import Whereabouts, whereabouts
 from jobs.report import ReadBack
 from jobs.storage import DAY_PREFIX, Lake, hashed
 from jobs.verify.chain import Chain
-from offsets.manifest import MANIFEST_NAME
+from offsets.manifest import LISTS_NAME, MANIFEST_NAME, long_sets
 from offsets.model import DataFile, Manifest, Verdict, micros
 
 UNREADABLE = (OSError, ValueError, KeyError, pa.ArrowException)
@@ -98,7 +98,8 @@ def _names_in(chain: Chain, day: date) -> set[str]:
         for file in manifest.files
         if file.target and file.target.startswith(prefix)
     }
-    return own | brought | {MANIFEST_NAME}
+    listed = {LISTS_NAME for offsets in long_sets(chain.manifests[day]) if offsets.listing}
+    return own | brought | listed | {MANIFEST_NAME}
 
 
 def _brought_by(path: Path) -> date | None:

@@ -32,7 +32,7 @@ from jobs.verify.level import Level
 from jobs.verify.records import Coordinates, explain, row_problems
 from jobs.verify.topic import compare
 from offsets.model import Manifest, Verdict
-from offsets.ranges import Range
+from offsets.ranges import Offsets
 from offsets.topic import TopicReader
 
 Seen = Callable[[int, int], None]
@@ -130,11 +130,9 @@ class _Run:
             )
         )
 
-    def _files(
-        self, manifest: Manifest, named: Iterable[NamedFile]
-    ) -> dict[tuple[int, Verdict], list[Range]]:
+    def _files(self, manifest: Manifest, named: Iterable[NamedFile]) -> dict[tuple[int, Verdict], Offsets]:
         """Look at files of one manifest; give the offsets that they hold, where these are read."""
-        held: dict[tuple[int, Verdict], list[Range]] = {}
+        held: dict[tuple[int, Verdict], Offsets] = {}
         named = list(named)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for each, (back, problems) in zip(named, pool.map(self._file, named), strict=True):
@@ -142,7 +140,8 @@ class _Run:
                 self._problems += problems
                 for partition, offsets in back.offsets.items() if back else ():
                     if offsets is not None:
-                        held.setdefault((partition, each.file.verdict), []).extend(offsets)
+                        where = (partition, each.file.verdict)
+                        held[where] = held.get(where, Offsets()) | offsets
                         self._everywhere.add(str(each.path), partition, offsets)
         return held
 

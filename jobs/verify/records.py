@@ -1,27 +1,30 @@
 """Every offset of a day's spans has exactly one class, and every row of the lake lies where it must.
 
-Relies on the files as they are read now and on the manifests' sets of offsets. Offsets are held as ranges,
-and for the whole lake as arrays of ranges: never a record, and never a number for each of them.
+Relies on the files as they are read now and on the manifests' sets of offsets. Offsets are held as compressed
+sets: never a record, and never a number for each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from datetime import date
+from itertools import islice
+from typing import Final
 
-import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.report import Longs, ReadBack
+from jobs.report import ReadBack
 from jobs.verify.files import NamedFile
 from offsets.model import IN_FILES, Day, Manifest, Span, Tally, Verdict, micros
-from offsets.ranges import Offsets, Range
+from offsets.ranges import Gathering, Offsets
 
 COUNTED_ALONE = (Verdict.SKIPPED, Verdict.BEFORE_FIRST)
 """The verdicts whose offsets are named nowhere: they are what is left."""
-Held = Mapping[tuple[int, Verdict], list[Range]]
-"""The ranges that a day's files hold, by partition and verdict."""
+MOST_SENTENCES: Final = 100
+"""Of two files so many common ranges are named."""
+Held = Mapping[tuple[int, Verdict], Offsets]
+"""The offsets that a day's files hold, by partition and verdict."""
 
 
 def row_problems(named: NamedFile, back: ReadBack, days: Mapping[date, Day]) -> Iterator[str]:
@@ -32,7 +35,7 @@ def row_problems(named: NamedFile, back: ReadBack, days: Mapping[date, Day]) -> 
         held = back.offsets.get(part.partition)
         if held is None or len(held) != part.rows:
             yield f"{path}: partition {part.partition} should hold {part.rows} distinct offsets"
-        elif (held.ranges[0][0], held.ranges[-1][1]) != (part.from_offset, part.until_offset):
+        elif (held.first, held.until) != (part.from_offset, part.until_offset):
             edges = f"[{part.from_offset}, {part.until_offset})"
             yield f"{path}: partition {part.partition} holds other offsets than {edges}"
         elif outside := held - spans.get(part.partition, Offsets()):
@@ -100,12 +103,12 @@ def _classes(manifest: Manifest, span: Span, held: Held) -> dict[str, Offsets]:
     gaps = next((gap.offsets for gap in manifest.gaps if gap.partition == part), Offsets())
     known, next_ = manifest.consumed.of(part), manifest.next.of(part)
     pending = known.pending if known else Offsets()
-    settled = (span.reads & Offsets.between(0, span.seen_until)) - pending
+    settled = span.reads.within(0, span.seen_until) - pending
     return {
         "gaps": gaps,
         Verdict.ALREADY_SETTLED.value: settled - gaps,
         Verdict.LATER_DAY.value: next_.pending if next_ else Offsets(),
-        **{verdict.value: union(held.get((part, verdict), ())) for verdict in IN_FILES},
+        **{verdict.value: held.get((part, verdict), Offsets()) for verdict in IN_FILES},
     }
 
 
@@ -123,44 +126,29 @@ def _odd(classes: Mapping[str, Offsets], rest: Offsets, tally: Mapping[Verdict, 
             yield f"the rows {verdict} are of other offsets than the audit counted"
 
 
-def union(ranges: Iterable[Range]) -> Offsets:
-    """Join ranges that may overlap."""
-    joined: list[Range] = []
-    for from_, until in sorted(ranges):
-        if joined and from_ <= joined[-1][1]:
-            joined[-1] = (joined[-1][0], max(joined[-1][1], until))
-        else:
-            joined.append((from_, until))
-    return Offsets(joined)
-
-
 class Coordinates:
-    """The offsets of all files of a lake, sixteen bytes a range, to find those that lie twice."""
+    """The offsets of all files of a lake, to find those that lie twice."""
 
     def __init__(self) -> None:
         """Start empty."""
-        self._names: list[str] = []
-        self._held: dict[int, list[Longs]] = {}
+        self._everywhere: dict[int, Gathering] = {}
+        self._files: dict[int, list[tuple[str, Offsets]]] = {}
+        self._twice: list[str] = []
 
     def add(self, name: str, partition: int, offsets: Offsets) -> None:
         """Take what a file holds of a partition."""
-        if offsets.ranges:
-            ranges = np.array(offsets.ranges, np.int64)
-            number = np.full((len(ranges), 1), len(self._names), np.int64)
-            self._held.setdefault(partition, []).append(np.hstack((ranges, number)))
-            self._names.append(name)
+        known = self._everywhere.setdefault(partition, Gathering())
+        if again := known.overlap(offsets):
+            self._twice += self._places(name, partition, again)
+        known.add(offsets - again)
+        self._files.setdefault(partition, []).append((name, offsets))
+
+    def _places(self, name: str, partition: int, again: Offsets) -> Iterator[str]:
+        """Name the other files that hold offsets, a sentence for each range."""
+        for other, offsets in self._files[partition]:
+            for from_, until in islice(again & offsets, MOST_SENTENCES):
+                yield f"{name}: partition {partition} offsets [{from_}, {until}) lie in {other} too"
 
     def twice(self) -> Iterator[str]:
-        """Tell of each range that begins before another one's end."""
-        for partition, held in sorted(self._held.items()):
-            table = np.concatenate(held)
-            table = table[np.argsort(table[:, 0], kind="stable")]
-            reach = np.maximum.accumulate(table[:, 1])
-            for at in np.flatnonzero(table[1:, 0] < reach[:-1]) + 1:
-                from_, until, file = table[at].tolist()
-                other = int(table[int(np.argmax(table[:at, 1])), 2])
-                end = min(until, int(reach[at - 1]))
-                yield (
-                    f"{self._names[file]}: partition {partition} offsets [{from_}, {end}) "
-                    f"lie in {self._names[other]} too"
-                )
+        """Return a sentence for each range of offsets that lies in two files."""
+        yield from self._twice

@@ -12,7 +12,7 @@ from jobs.verify.figures import AgainstKafka
 from offsets.errors import OffsetsLost, TopicChanged
 from offsets.model import Manifest, Span, Watermarks, is_compacted
 from offsets.plan import check_anchor
-from offsets.ranges import Offsets
+from offsets.ranges import Offsets, joined
 from offsets.survey import anchored
 from offsets.topic import TopicReader
 
@@ -36,8 +36,8 @@ def compare(reader: TopicReader, manifest: Manifest) -> tuple[AgainstKafka, list
             problems.append(f"{where} is not there any more")
             continue
         found, edges = _visible(reader, topic.name, span)
-        retained = Offsets.between(edges.log_start, max(edges.log_start, span.until_offset))
-        delivered = (span.reads - gap.offsets) & retained
+        retained = span.reads.within(edges.log_start, span.until_offset)
+        delivered = retained - gap.offsets
         visible += len(found)
         gone += len(span.reads - retained)
         if dropped := found - delivered:
@@ -54,17 +54,16 @@ def _visible(reader: TopicReader, topic: str, span: Span) -> tuple[Offsets, Wate
     """Read what is visible of a span; begin anew where retention takes some of it meanwhile."""
     while True:
         edges = reader.watermarks(topic, [span.partition])[span.partition]
-        kept = span.reads & Offsets.between(edges.log_start, max(edges.log_start, edges.high))
+        kept = span.reads.within(edges.log_start, edges.high)
         try:
-            found = [
-                each
+            found = joined(
+                reader.present(topic, span.partition, at, min(at + AT_ONCE, until))
                 for from_, until in kept
                 for at in range(from_, until, AT_ONCE)
-                for each in reader.present(topic, span.partition, at, min(at + AT_ONCE, until))
-            ]
+            )
         except OffsetsLost:
             continue
-        return Offsets.of(found), edges
+        return found, edges
 
 
 def _anchor_problems(

@@ -232,7 +232,7 @@ def test_two_counts_that_are_off_against_each_other_are_noticed(case: Case) -> N
 
 def tell_later(case: Case, *ranges: tuple[int, int]) -> None:
     report = case.reports[0]
-    case.reports[0] = replace(report, unfiled={**report.unfiled, Verdict.LATER_DAY: {0: ranges}})
+    case.reports[0] = replace(report, unfiled={**report.unfiled, Verdict.LATER_DAY: {0: Offsets(ranges)}})
 
 
 def test_a_later_offset_that_is_not_told_is_noticed(case: Case) -> None:
@@ -253,7 +253,7 @@ def test_a_later_offset_that_was_settled_already_is_noticed(case: Case) -> None:
 @pytest.mark.parametrize("outside", [(18, 19), (0, 1)])
 def test_an_offset_outside_the_span_is_noticed(case: Case, outside: tuple[int, int]) -> None:
     delivered = case.reports[0].delivered[0]
-    case.reports.append(TaskReport(delivered={0: (outside,)}))
+    case.reports.append(TaskReport(delivered={0: Offsets([outside])}))
     case.fails("asked for")
     assert delivered
 
@@ -261,8 +261,8 @@ def test_an_offset_outside_the_span_is_noticed(case: Case, outside: tuple[int, i
 @pytest.mark.parametrize(
     "stranger",
     [
-        TaskReport(delivered={7: ((0, 1),)}),
-        TaskReport(unfiled={Verdict.LATER_DAY: {7: ((0, 1),)}}),
+        TaskReport(delivered={7: Offsets([(0, 1)])}),
+        TaskReport(unfiled={Verdict.LATER_DAY: {7: Offsets([(0, 1)])}}),
         TaskReport(
             tally=(Tally(partition=7, verdict=Verdict.SKIPPED, rows=1, from_offset=0, until_offset=1),)
         ),

@@ -30,6 +30,9 @@ class Folders:
     def manifest_text(self, day: date) -> bytes | None:
         return self.texts.get(day)
 
+    def offset_lists(self, day: date, at: int, size: int) -> bytes:
+        return b""
+
     def manifest_place(self, day: date) -> str:
         return f"date={day}/_manifest.json"
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offsets.errors import LedgerBroken
-from offsets.manifest import _checksum, from_json, to_json
+from offsets.manifest import _checksum, from_json, lists_of, require_lists, to_json
 from offsets.model import (
     Accepted,
     Anchor,
@@ -112,16 +112,60 @@ def test_the_frozen_copy_of_format_1_stays_readable() -> None:
     assert from_json((FROZEN / "manifest-format-1.json").read_bytes(), "format 1") == then
 
 
-def test_the_frozen_copy_of_format_2_stays_readable_and_is_what_is_written() -> None:
-    text = (FROZEN / "manifest-format-2.json").read_bytes()
-    assert from_json(text, "format 2") == manifests.full()
+def test_the_frozen_copy_of_format_2_stays_readable() -> None:
+    assert from_json((FROZEN / "manifest-format-2.json").read_bytes(), "format 2") == manifests.full()
+
+
+def test_the_frozen_copy_of_format_3_stays_readable_and_is_what_is_written() -> None:
+    text = (FROZEN / "manifest-format-3.json").read_bytes()
+    assert from_json(text, "format 3") == manifests.full()
     assert to_json(manifests.full()) == text
+
+
+def with_long_sets() -> Manifest:
+    """Make a manifest with gaps and pending offsets of many ranges."""
+    full = manifests.full()
+    part = full.next.partitions[0]
+    later = replace(part, seen_until=10_000, pending=Offsets((at, at + 1) for at in range(30, 9_000, 3)))
+    gaps = replace(full.gaps[0], offsets=Offsets((at, at + 2) for at in range(0, 3 * 5_000, 3)))
+    return replace(full, gaps=(gaps,), next=replace(full.next, partitions=(later, *full.next.partitions[1:])))
+
+
+def test_long_sets_of_offsets_lie_beside_the_text_and_come_back() -> None:
+    manifest = with_long_sets()
+    text, lists = to_json(manifest), lists_of(manifest)
+    again = from_json(text, "here", lambda at, size: lists[at : at + size])
+    assert len(text) < 2 * len(to_json(manifests.full()))
+    assert again == manifest
+    assert (to_json(again), lists_of(again)) == (text, lists)
+    assert [len(gap.offsets) for gap in again.gaps] == [10_000]
+
+
+def test_figures_of_a_long_set_are_had_without_reading_it() -> None:
+    def never(at: int, size: int) -> bytes:
+        raise AssertionError("nobody asked for the set itself")
+
+    (gap,) = from_json(to_json(with_long_sets()), "here", never).gaps
+    assert (len(gap.offsets), gap.offsets.range_count) == (10_000, 5_000)
+    assert (gap.offsets.first, gap.offsets.until) == (0, 14_999)
+
+
+@pytest.mark.parametrize("damage", ["gone", "cut", "changed"])
+def test_a_damaged_list_is_refused_when_it_is_used(damage: str) -> None:
+    manifest = with_long_sets()
+    lists = lists_of(manifest)
+    damaged = {"gone": b"", "cut": lists[:-1], "changed": lists[:-1] + bytes([lists[-1] ^ 1])}[damage]
+    read = from_json(
+        to_json(manifest), "/lake/date=D/_manifest.json", lambda at, size: damaged[at : at + size]
+    )
+    with pytest.raises(LedgerBroken, match=r"names in _offsets\.roaring"):
+        require_lists(read)
 
 
 def sealed(body: dict[str, Any]) -> bytes:
     """Write a document with a checksum that fits, as a bug of a writer would."""
     rest = {key: value for key, value in body.items() if key not in ("format_version", "checksum")}
-    return json.dumps({"format_version": 2, "checksum": _checksum(rest)} | rest).encode()
+    return json.dumps({"format_version": 3, "checksum": _checksum(rest)} | rest).encode()
 
 
 def refused(text: bytes) -> str:
@@ -154,7 +198,7 @@ def test_an_edited_number_is_noticed() -> None:
     assert "checksum" in refused(text.replace(b'"seen_until": 30', b'"seen_until": 31'))
 
 
-@pytest.mark.parametrize("version", [0, 3, 99, "1", None, 1.5])
+@pytest.mark.parametrize("version", [0, 4, 99, "1", None, 1.5])
 def test_another_format_is_refused_and_named(version: object) -> None:
     document = json.loads(to_json(manifests.full()))
     said = refused(json.dumps(document | {"format_version": version}).encode())

@@ -22,7 +22,7 @@ from jobs import sink
 from jobs.parquet import FileOptions
 from jobs.record.decode import Decoder
 from jobs.record.schema import INSTANT
-from jobs.report import TaskReport, joined
+from jobs.report import TaskReport, joined_by_partition
 from jobs.sink import Batch, TaskOrder, gathered, run_task
 from jobs.storage import NewFile
 from offsets.errors import AuditFailed, StoreFailed, revived
@@ -70,7 +70,7 @@ def test_a_report_does_not_depend_on_how_the_records_are_cut(
     folder = tmp_path_factory.mktemp("attempt")
     report = run(folder, *(rows_of(0, records[at : at + size]) for at in range(0, 35, size)))
     assert report.failure is None
-    assert report.delivered == {0: ((0, 35),)}
+    assert report.delivered == {0: Offsets([(0, 35)])}
     assert counts(report) == {
         Verdict.IN_DAY: (10, 0, 35),
         Verdict.INVALID: (5, 1, 30),
@@ -78,7 +78,7 @@ def test_a_report_does_not_depend_on_how_the_records_are_cut(
         Verdict.LATER_DAY: (5, 3, 32),
         Verdict.BEFORE_FIRST: (5, 5, 34),
     }
-    assert report.unfiled[Verdict.LATER_DAY] == {0: tuple((at, at + 1) for at in range(3, 35, 7))}
+    assert report.unfiled[Verdict.LATER_DAY] == {0: Offsets((at, at + 1) for at in range(3, 35, 7))}
     assert report.last[0].offset == 34
     rows = {(file.verdict, file.day): file.rows for file in report.files}
     assert rows == {
@@ -95,7 +95,7 @@ def test_partitions_may_mix_within_a_batch(tmp_path: Path) -> None:
     batch = pa.Table.from_batches(parts).combine_chunks().to_batches()[0]
     seen = {0: BOUNDS.seen[0], 1: BOUNDS.seen[0]}
     report = run(tmp_path, batch, bounds=replace(BOUNDS, seen=seen))
-    assert report.delivered == {0: ((0, 3),), 1: ((0, 3),)}
+    assert report.delivered == {0: Offsets([(0, 3)]), 1: Offsets([(0, 3)])}
     assert {each.partition: each.rows for each in report.tally} == {0: 3, 1: 3}
     (file,) = report.files
     assert [(part.partition, part.rows) for part in file.offsets] == [(0, 3), (1, 3)]
@@ -108,7 +108,7 @@ def test_pieces_of_a_partition_may_come_in_any_order(tmp_path: Path) -> None:
     together = run(tmp_path / "together", rows_of(0, [each for piece in pieces for each in piece]))
     for report in (apart, together):
         assert report.failure is None
-        assert joined([report.delivered]) == {0: Offsets([(0, 12)])}
+        assert joined_by_partition([report.delivered]) == {0: Offsets([(0, 12)])}
         assert counts(report) == {Verdict.IN_DAY: (12, 0, 12)}
         assert report.last[0].offset == 11
         assert report.files[0].offsets[0].until_offset == 12
