@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
 Coordinate = tuple[int, int]
 
@@ -79,13 +80,26 @@ def invalid(lake: Path, day: date) -> dict[Coordinate, dict[str, Any]]:
 
 def manifest(lake: Path, day: date) -> dict[str, Any]:
     """Read a day's manifest."""
-    document: dict[str, Any] = json.loads((lake / f"date={day}" / "_manifest.json").read_bytes())
-    return document
+    return _read(lake / f"date={day}" / "_manifest.json")
 
 
 def manifests(lake: Path) -> list[dict[str, Any]]:
     """Read all manifests, in the order of their days."""
-    return [json.loads(path.read_bytes()) for path in sorted(lake.glob("date=*/_manifest.json"))]
+    return [_read(path) for path in sorted(lake.glob("date=*/_manifest.json"))]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a manifest, with the long sets of offsets that lie beside it put in their places."""
+    document: dict[str, Any] = json.loads(path.read_bytes())
+    checkpoints = (*document["consumed"]["partitions"], *document["next"]["partitions"])
+    for part, key in [
+        *((each, "pending") for each in checkpoints),
+        *((g, "offsets") for g in document["gaps"]),
+    ]:
+        if isinstance(listed := part[key], dict):
+            text = path.with_name("_offsets.roaring").read_bytes()[listed["at"] :][: listed["bytes"]]
+            part[key] = [[at, at + 1] for at in BitMap64.deserialize(text)]
+    return document
 
 
 def pending(lake: Path) -> set[Coordinate]:

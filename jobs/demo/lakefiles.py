@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyroaring import BitMap64
 
 from jobs.demo.places import Place, Where
 
@@ -61,13 +62,23 @@ class History:
     targets: Mapping[str, str]
 
 
+def _offsets(told: Any, beside: Path) -> Iterable[int]:
+    """Read a set of offsets: ranges in the manifest, or its place in the list file beside it."""
+    if isinstance(told, list):
+        return (offset for from_offset, until_offset in told for offset in range(from_offset, until_offset))
+    with beside.open("rb") as file:
+        file.seek(told["at"])
+        return BitMap64.deserialize(file.read(told["bytes"]))
+
+
 def read_history(lake: Path) -> History:
     """Read all manifests of a lake."""
-    manifests = [json.loads(path.read_bytes()) for path in sorted(lake.glob("date=*/_manifest.json"))]
+    paths = sorted(lake.glob("date=*/_manifest.json"))
+    manifests = [json.loads(path.read_bytes()) for path in paths]
     pending: set[tuple[int, int]] = set()
     for part in manifests[-1]["next"]["partitions"] if manifests else []:
-        for from_offset, until_offset in part["pending"]:
-            pending.update((part["partition"], offset) for offset in range(from_offset, until_offset))
+        offsets = _offsets(part["pending"], paths[-1].with_name("_offsets.roaring"))
+        pending.update((part["partition"], offset) for offset in offsets)
     return History(
         days=tuple(_day(manifest) for manifest in manifests),
         seen=tuple(
