@@ -74,7 +74,6 @@ def run_day(desk: Desk, day: date) -> Outcome:
     # 2 lock: from here on this run is the lake's one writer; what the last one left open comes first, so that
     # no day but the newest ever has an open move
     with desk.lake.lock(lock_holder(desk)):
-        sync_folder(desk.lake.root)
         ledger = read_ledger(desk.lake)
         amended: Mapping[date, int] = finish_moves(desk.lake, ledger.newest) if ledger.newest else {}
         if committed := ledger.of(day):

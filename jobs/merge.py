@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from jobs.parquet import FileOptions, RollingWriter
 from jobs.report import WrittenFile
-from jobs.storage import make_folder, store_errors, sync_folder
+from jobs.storage import make_folder, store_errors
 from offsets.model import Verdict
 
 
@@ -44,5 +44,4 @@ def merge_small(
                     for batch in source.iter_batches(row_groups=[group]):
                         writer.add(batch.cast(schema))
             kept += writer.close()
-        sync_folder(folder)
     return kept

@@ -31,7 +31,6 @@ from jobs.steps import (
     settle_plan,
     staging,
 )
-from jobs.storage import sync_folder
 from offsets.errors import ContractChanged, OffsetsLost, TopicChanged
 from offsets.history import History, Recorded, read_history
 from offsets.model import Accepted, Contract, DataFile, DayPlan, Manifest
@@ -50,7 +49,6 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         DayStopped: one of its kinds, as `offsets.errors` lists them.
     """
     with desk.lake.lock(lock_holder(desk)):
-        sync_folder(desk.lake.root)
         history = read_history(desk.lake, day)
         if history.newest:
             finish_moves(desk.lake, history.newest, rebuilt=day)

@@ -133,16 +133,13 @@ def _judge_window(
 ) -> pa.Array:
     """Add two causes: Kafka's timestamp is missing, or the event time is too far from it."""
     ahead = pc.subtract(event_time, kafka_timestamp)
-    low, high = pa.scalar(-bounds.past, pa.int64()), pa.scalar(bounds.future, pa.int64())
-    lawful = pc.and_(pc.greater_equal(ahead, low), pc.less_equal(ahead, high))
-    if cause.null_count != len(cause) or lawful.null_count or not pc.all(lawful).as_py():
-        early = f"Event time more than {bounds.past_text} before Kafka's timestamp"
-        late = f"Event time more than {bounds.future_text} after Kafka's timestamp"
+    early, late = pc.less(ahead, -bounds.past), pc.greater(ahead, bounds.future)
+    if kafka_timestamp.null_count or pc.any(pc.or_kleene(early, late)).as_py():
         window = pc.case_when(
-            pc.make_struct(pc.is_null(kafka_timestamp), pc.less(ahead, low), pc.greater(ahead, high)),
+            pc.make_struct(pc.is_null(kafka_timestamp), early, late),
             pa.scalar("No Kafka timestamp"),
-            pa.scalar(early),
-            pa.scalar(late),
+            pa.scalar(f"Event time more than {bounds.past_text} before Kafka's timestamp"),
+            pa.scalar(f"Event time more than {bounds.future_text} after Kafka's timestamp"),
         )
         return pc.coalesce(cause, window)
     return cause

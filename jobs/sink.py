@@ -36,7 +36,7 @@ from jobs.report import (
 )
 from jobs.settle import CODE, VERDICTS, Bounds, Codes, Mask, Settled, settle
 from jobs.sizing import BATCH_BYTES, BATCH_ROWS
-from jobs.storage import make_folder, sync_folder
+from jobs.storage import make_folder
 from offsets.errors import AuditFailed, DayStopped
 from offsets.model import Anchor, CauseCount, Tally, Verdict
 from offsets.topic import digest_of
@@ -119,9 +119,7 @@ def run_task(order: TaskOrder, attempt: str, batches: Iterable[pa.RecordBatch]) 
         gc.disable()
         for batch in batches:
             task.take(Batch.of(batch))
-        report = task.report()
-        sync_folder(folder)
-        return report
+        return task.report()
     except DayStopped as stopped:
         return TaskReport(failure=stopped.document())
     finally:

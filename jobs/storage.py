@@ -185,6 +185,7 @@ class Lake:
             with store_errors(f"write {self.root / LOCK_NAME}"):
                 os.truncate(file, 0)
                 os.pwrite(file, json.dumps(asdict(holder), default=datetime.isoformat).encode(), 0)
+            # a dead run may have renamed a day that the disk can still lose: nothing is built on that
             sync_folder(self.root)
             try:
                 yield
@@ -252,7 +253,6 @@ class Lake:
         with store_errors(f"exchange {staged} and {target} in one step"):
             _exchange(staged, target)
         sync_folder(self.root)
-        sync_folder(staged.parent)
 
     def amend(self, source: Path, target: Path) -> bool:
         """Bring a late file to the day it belongs to; tell whether anything was left to do.
@@ -264,8 +264,7 @@ class Lake:
             LedgerBroken: both names are gone, or they are two files.
         """
         there, left = _inode(target), _inode(source)
-        if left is None and there is not None:
-            sync_folder(target.parent)
+        if left is None and there is not None:  # its name was durable before the other one went
             if source.parent.exists():  # a day that was built again has no such folder
                 sync_folder(source.parent)
             return False

@@ -28,7 +28,18 @@ from offsets.ledger import read_ledger
 from tests.faults import story
 from tests.faults.store import Fault, some
 from tests.faults.story import HOLDER, Story, Trial, four_days, memory_folder
-from tests.faults.test_store import ANSWER_LOST, KILLED, MODES, SOME_KEPT, Mode, Record, settle_all
+from tests.faults.test_store import (
+    ANSWER_LOST,
+    KILLED,
+    MODES,
+    MOVES,
+    POWER_LOST,
+    SOME_KEPT,
+    Mode,
+    Record,
+    kill_after_the_rename,
+    settle_all,
+)
 from tests.lake_rows import places
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
@@ -119,6 +130,22 @@ def test_a_store_that_cannot_exchange_two_names_refuses_the_rebuild_and_the_old_
     assert trial.revision == 1
     four_days(1).require(trial.lake, 3)
     trial.settle()
+
+
+def test_a_rebuild_moves_no_late_row_out_of_a_day_that_a_power_loss_could_take() -> None:
+    told = four_days(1)
+    for n in count(1):
+        with memory_folder() as folder:
+            trial = Trial(folder, told, NEWEST)
+            kill_after_the_rename(trial)
+            trial.story, trial.number = rebuilding(OLDEST), OLDEST
+            note = POWER_LOST.fail(trial, n, MOVES)
+            trial.story, trial.number = told, NEWEST
+            trial.run()
+            assert places(trial.lake) == places(told.lake(3)), note
+        if not note:
+            break
+    assert n > 4, "two late files are moved, by four changes"
 
 
 # -- runs, rebuilds and cleanings in any order, each with a fault

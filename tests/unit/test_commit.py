@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from jobs.storage import Lake
 from offsets.errors import DayTaken, StoreFailed
 from offsets.manifest import from_json
 from offsets.model import Manifest, Verdict
+from offsets.ranges import Offsets
 from tests.lake_rows import files
 from tests.local_engine import Crash
 from tests.unit.test_audit import made
@@ -86,11 +88,31 @@ def test_the_manifest_tells_what_was_planned_found_and_comes_next(
     assert invalid.event_time_min is None
 
 
+@pytest.mark.parametrize(
+    "policy, gaps, expected",
+    [
+        ("delete", True, True),
+        ("compact", True, None),
+        ("compact,delete", True, None),
+        (None, True, None),
+        ("delete", False, False),
+        (None, False, False),
+    ],
+)
+def test_gaps_show_transactions_only_where_compaction_cannot_have_made_them(
+    lake: Lake, staged: Path, audited: Audited, policy: str | None, gaps: bool, expected: bool | None
+) -> None:
+    audited = replace(
+        audited,
+        plan=replace(audited.plan, cleanup_policy=policy),
+        gaps=audited.gaps if gaps else tuple(replace(gap, offsets=Offsets()) for gap in audited.gaps),
+    )
+    assert commit(lake, staged, audited, STAMP, amend=True).transactional is expected
+
+
 def test_files_are_named_in_the_order_of_their_offsets_whatever_task_was_first(
     lake: Lake, staged: Path, audited: Audited
 ) -> None:
-    from dataclasses import replace
-
     turned = replace(audited, files=tuple(reversed(audited.files)))
     manifest = commit(lake, staged, turned, STAMP, amend=True)
     assert [file.offsets[0].partition for file in manifest.files_of(Verdict.IN_DAY)] == [0, 1]

@@ -36,12 +36,14 @@ from offsets.errors import (
     ConfigWrong,
     ContractChanged,
     DayNotOver,
+    DayStopped,
     DayTaken,
     EarlierDayMissing,
     LakeLocked,
     LedgerBroken,
     OffsetsLost,
     RunFailed,
+    StoreFailed,
     TooManyInvalid,
     TopicChanged,
 )
@@ -321,6 +323,22 @@ def test_staging_of_a_committed_day_is_gone(lake: Path) -> None:
     orders(topic, FIRST)
     run_day(desk(lake, topic), FIRST)
     assert not (lake / "_staging").exists()
+
+
+@pytest.mark.parametrize("error", [AuditFailed, StoreFailed, TopicChanged])
+def test_staging_of_a_run_that_failed_stays_where_it_is_evidence(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, error: type[DayStopped]
+) -> None:
+    def stopped(*_: object) -> None:
+        raise error(expected="one thing", found="another", do="Look.")
+
+    topic = MemoryTopic()
+    orders(topic, FIRST)
+    monkeypatch.setattr(jobs.steps, "recheck", stopped)
+    with pytest.raises(error):
+        run_day(desk(lake, topic), FIRST)
+    kept = [name for name in files(lake) if name.startswith("_staging/") and name.endswith(".parquet.part")]
+    assert bool(kept) == (error is not TopicChanged)
 
 
 @pytest.mark.parametrize("kind", ["failing_tasks", "doubled", "dropped"])

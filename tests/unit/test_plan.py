@@ -155,6 +155,13 @@ def test_headroom_tells_when_the_first_needed_record_goes() -> None:
     assert "23.0 h" in risk
 
 
+def test_headroom_is_that_of_the_oldest_needed_record_of_all_partitions() -> None:
+    topic = MemoryTopic(3, retention=timedelta(days=4))
+    for partition, hours in enumerate((9, 1, 5)):
+        topic.produce(partition, b"v", at(FIRST, hours))
+    assert first_plan(topic, now=at(FIRST, 73)).headroom_hours == 24.0
+
+
 def test_short_retention_and_hidden_settings_are_risks() -> None:
     assert "shorter" in first_plan(MemoryTopic(retention=timedelta(days=2))).risks[0]
     assert "settings" in first_plan(MemoryTopic(cleanup_policy=None)).risks[0]
@@ -191,6 +198,17 @@ def test_what_is_read_holds_all_that_is_needed_and_little_more(
     if needed:
         assert min(held) == min(needed)
         assert max(held) == max(needed)
+
+
+@pytest.mark.parametrize("needed", range(MOST_RANGES - 1, MOST_RANGES + 3))
+def test_no_more_ranges_are_read_than_may_be_and_no_fewer_than_are_far_apart(needed: int) -> None:
+    """Each pending record is ten times farther from the next: the nearest are read over, the others not."""
+    pending = Offsets.of((at, at + 1) for at in (10**power for power in range(4, 4 + needed - 1)))
+    seen = 10 ** (4 + needed)
+    reads = reads_of(pending, seen, seen + 5)
+    assert len(reads.ranges) == min(needed, MOST_RANGES)
+    over = max(needed - MOST_RANGES, 0)
+    assert len(reads) == needed - 1 + 5 + (10 ** (4 + over) - 10**4 - over if over else 0)
 
 
 def test_one_record_pending_for_long_does_not_make_every_day_be_read_again() -> None:

@@ -52,6 +52,41 @@ def test_an_idle_partition_ends_at_its_high_watermark(records: int) -> None:
     assert (end.offset, end.how) == (records, EndFrom.IDLE)
 
 
+def hang(topic: MemoryTopic, hours: float) -> None:
+    """Open a transaction that holds a record, and leave it open."""
+    topic.produce(0, b"v", at(hours), transaction=Transaction())
+
+
+@pytest.mark.parametrize("before", ["nothing", "a marker", "a stray stamp"])
+def test_an_idle_partition_ends_behind_what_an_open_transaction_holds(before: str) -> None:
+    """It may be of the day: the end lies above the last stable offset, so that the plan waits for it."""
+    topic = MemoryTopic()
+    fill(topic, range(3))
+    if before == "a marker":
+        topic.marker(0, FAR)
+    elif before == "a stray stamp":
+        topic.produce(0, b"v", FAR)
+        fill(topic, range(3, 6))
+    hang(topic, 7)
+    end = end_of(topic)
+    assert (end.offset, end.how) == (topic.logs[0].high, EndFrom.IDLE)
+    assert end.offset > topic.logs[0].last_stable
+
+
+@pytest.mark.parametrize("past, ends", [(SAMPLE // 2, False), (SAMPLE // 2 + 1, True)])
+def test_the_day_ends_where_most_of_the_records_that_follow_are_past_it(past: int, ends: bool) -> None:
+    topic = MemoryTopic()
+    fill(topic, range(3))
+    for number in range(SAMPLE):
+        topic.produce(0, b"v", at(26 if number < past else 20))
+    for _ in range(SAMPLE):
+        topic.produce(0, b"v", at(30))
+    found = 30
+    end = end_of(topic)
+    assert end.how is (EndFrom.STAMPED_PAST if ends else EndFrom.BISECTED)
+    assert end.offset == found + SAMPLE
+
+
 @pytest.mark.parametrize("stray", [0, 1, 57, 200])
 def test_one_stamp_from_the_future_does_not_end_the_day(stray: int) -> None:
     topic = MemoryTopic()
