@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
-from jobs.config.checks import check, columns_of, time_rule
+from jobs.config.checks import check, columns_of, file_sizes, time_rule
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
 from jobs.config.schema import ConfigFile, KafkaColumn, Late
@@ -156,6 +156,7 @@ def _hidden(text: str, path: KeyPath) -> str | Secret:
 def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Settings:
     servers = config.kafka.bootstrap_servers
     java = {"bootstrap.servers": servers, **options.java}
+    target, smallest = file_sizes(config)
     return Settings(
         path=file,
         topic=config.topic,
@@ -172,8 +173,8 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         rules=_rules(config),
         lake=LakeSettings(
             path=file.parent / config.lake.path,
-            target_file_size=int(config.lake.target_file_size),
-            min_file_size=int(config.lake.min_file_size),
+            target_file_size=int(target),
+            min_file_size=int(smallest),
             compression=config.lake.compression.value,
             shared=config.lake.shared,
         ),

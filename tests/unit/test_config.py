@@ -180,6 +180,23 @@ def test_a_size_is_read_as_written(tmp_path: Path, text: str, size: int) -> None
 
 
 @pytest.mark.parametrize(
+    "sizes, target, minimum",
+    [
+        ("target_file_size: 8MiB", 8 * 2**20, 2**20),
+        ("target_file_size: 1GiB", 2**30, 32 * 2**20),
+        ("min_file_size: 300MiB", 2400 * 2**20, 300 * 2**20),
+        ("min_file_size: 1MiB", 256 * 2**20, 2**20),
+        ("target_file_size: 8MiB\n  min_file_size: 8MiB", 8 * 2**20, 8 * 2**20),
+    ],
+)
+def test_a_size_of_files_that_nobody_wrote_follows_the_one_that_somebody_wrote(
+    tmp_path: Path, sizes: str, target: int, minimum: int
+) -> None:
+    found = settings(tmp_path, changed(lake=f"lake:\n  path: l\n  {sizes}")).lake
+    assert (found.target_file_size, found.min_file_size) == (target, minimum)
+
+
+@pytest.mark.parametrize(
     "text, share", [("0.1%", 0.001), ("0.001", 0.001), ("100%", 1), ("0", 0), ("5 %", 0.05)]
 )
 def test_a_share_is_read_as_written(tmp_path: Path, text: str, share: float) -> None:
@@ -317,7 +334,12 @@ REFUSED = [
         "a size such as 256MiB",
     ),
     ({"lake": "lake:\n  path: l\n  min_file_size: 0"}, "lake.min_file_size", "one byte"),
-    ({"lake": "lake:\n  path: l\n  min_file_size: 300MiB"}, "lake.min_file_size", "256.0MiB, found 300.0MiB"),
+    (
+        {"lake": "lake:\n  path: l\n  min_file_size: 300MiB\n  target_file_size: 256MiB"},
+        "lake.min_file_size",
+        "256.0MiB, found 300.0MiB",
+    ),
+    ({"lake": "lake:\n  path: l\n  target_file_size: 1023KiB"}, "lake.target_file_size", "at least 1.0MiB"),
     ({"lake": "lake:\n  path: l\n  min_file_size: 5 parsec"}, "lake.min_file_size", "the units are"),
     ({"lake": "lake:\n  path: l\n  compression: zstandard"}, "lake.compression", "did you mean zstd?"),
     ({"lake": "lake:\n  path: l\n  shared: yes"}, "lake.shared", "expected true or false, found 'yes'"),
