@@ -67,6 +67,7 @@ class Settings:
     rules: Rules
     lake: LakeSettings
     invalid_limit: float
+    invalid_floor: int
     late: Late
     spark: Mapping[str, str] = field(repr=False)
 
@@ -179,6 +180,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
             shared=config.lake.shared,
         ),
         invalid_limit=config.invalid.limit,
+        invalid_floor=config.invalid.floor,
         late=config.late,
         spark={key: str(value) for key, value in config.spark.items()},
     )

@@ -474,10 +474,20 @@ def test_too_many_invalid_records_stop_the_day_and_a_higher_limit_lets_it_pass(l
     for _ in range(101):
         topic.produce(0, b"{", at(FIRST, 1))
     with pytest.raises(TooManyInvalid, match="101"):
-        run_day(desk(lake, topic), FIRST)
+        run_day(desk(lake, topic, invalid_limit=0.001), FIRST)
     assert not list(lake.glob("date=*"))
     manifest = run_day(desk(lake, topic, invalid_limit=1.0), FIRST).manifest
     assert manifest.rows(Verdict.INVALID) == 101
+
+
+def test_a_day_of_80_records_that_are_all_invalid_is_not_committed_and_can_be_ended(lake: Path) -> None:
+    topic = MemoryTopic()
+    for _ in range(80):
+        topic.produce(0, order(at(FIRST, 1)).replace(b'"at"', b'"a"'), at(FIRST, 1))
+    with pytest.raises(TooManyInvalid, match=r"set invalid\.limit: 100%"):
+        run_day(desk(lake, topic, invalid_limit=0.001), FIRST)
+    assert not list(lake.glob("date=*"))
+    assert run_day(desk(lake, topic, invalid_limit=1.0), FIRST).manifest.rows(Verdict.INVALID) == 80
 
 
 def test_a_topic_recreated_while_it_was_read_is_noticed(lake: Path) -> None:
