@@ -27,7 +27,7 @@ import jobs.merge
 import jobs.steps
 import jobs.storage
 from jobs.daily import run_day
-from jobs.planning import Accept, due_days, make_plan, next_due
+from jobs.planning import Accept, due_days, next_due
 from jobs.record.rules import Tombstones
 from jobs.storage import Lake, LockHolder
 from offsets.errors import (
@@ -417,17 +417,39 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
 def test_a_range_stops_at_a_hole(lake: Path) -> None:
     topic = MemoryTopic()
     run_day(desk(lake, topic), FIRST)
-    with pytest.raises(EarlierDayMissing, match=r"2026-03-29"):
+    with pytest.raises(EarlierDayMissing, match=r"2026-03-29") as stopped:
         run_day(desk(lake, topic), THIRD)
+    assert stopped.value.exit_code in range(10, 20), "a scheduler's catch-up started them out of order"
 
 
-def test_a_first_day_that_was_changed_afterwards_is_told(lake: Path) -> None:
+@pytest.mark.parametrize("now", [datetime(2027, 1, 1, tzinfo=UTC), STARTS[SECOND] + timedelta(hours=2)])
+def test_a_first_day_that_was_changed_afterwards_is_refused_also_when_nothing_is_due(
+    lake: Path, now: datetime
+) -> None:
+    """It did nothing, and `run` said nothing: who moved it to have older days waited for them in vain."""
     topic = MemoryTopic()
     orders(topic, FIRST)
-    run_day(desk(lake, topic), FIRST)
-    there = desk(lake, topic, first=SECOND)
-    risks = make_plan(there, read_ledger(there.lake), SECOND).plan.risks
-    assert [risk for risk in risks if "first day is 2026-03-28, and stays so" in risk]
+    run_day(desk(lake, topic, now=now), FIRST)
+    for first in (FIRST - timedelta(days=9), SECOND):
+        there = desk(lake, topic, first=first, now=now)
+        with pytest.raises(ConfigWrong, match=r"day\.first: 2026-03-28"):
+            due_days(there)
+        with pytest.raises(ConfigWrong, match=r"day\.first: 2026-03-28"):
+            run_day(there, SECOND)
+    assert run_day(desk(lake, topic, first=SECOND), FIRST).already
+
+
+@pytest.mark.parametrize("committed", [[], [FIRST]])
+def test_a_day_that_is_not_over_says_so_also_where_earlier_ones_are_missing(
+    lake: Path, committed: list[date]
+) -> None:
+    """To name a day of the future was an error for a person, though to wait was all it needed."""
+    topic, now = MemoryTopic(), at(THIRD, 12)
+    for day in committed:
+        run_day(desk(lake, topic, now=now), day)
+    with pytest.raises(DayNotOver) as stopped:
+        run_day(desk(lake, topic, now=now), THIRD)
+    assert stopped.value.facts["due"] == "2026-03-30T23:00:00+00:00"
 
 
 def test_a_day_before_the_first_is_refused(lake: Path) -> None:
