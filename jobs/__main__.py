@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from jobs.streams import never_fail
 from jobs.verify.level import Level
 from offsets.errors import ConfigWrong, DayStopped, Interrupted, Terminated, VerifyFailed
 
@@ -358,6 +359,7 @@ _WHOLE = {
 
 def main() -> None:
     """Run a command; what escapes it is a bug."""
+    never_fail()
     try:
         app()
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code

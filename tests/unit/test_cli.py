@@ -398,6 +398,50 @@ def process(*arguments: object, **extra: Any) -> subprocess.Popen[bytes]:
     )
 
 
+IN_MEMORY = """
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+import jobs.opening, jobs.__main__ as main
+from tests.local_engine import desk, order
+from tests.memory_topic import MemoryTopic
+topic, now, really = MemoryTopic(), datetime(2026, 3, 31, tzinfo=UTC), jobs.opening.opened
+for hours in range(10, 90, 10):
+    topic.produce(0, order(now - timedelta(hours=hours)), now - timedelta(hours=hours))
+@contextmanager
+def opened(*arguments):
+    with really(*arguments) as there:
+        yield desk(there.lake.root, topic, now=now)
+jobs.opening.opened = opened
+main.main()
+"""
+"""The command line over a topic in memory, for a process of its own."""
+
+
+def in_a_process(*arguments: object, redirected: str = "") -> subprocess.CompletedProcess[bytes]:
+    command = f'exec "$@" {redirected}'
+    python = [sys.executable, "-c", IN_MEMORY, *map(str, arguments)]
+    return subprocess.run(
+        ["bash", "-c", command, "bash", *python],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]])
+@pytest.mark.parametrize(
+    "redirected", [">/dev/full", "2>/dev/full", ">/dev/full 2>&1", "> >(exit)", "2> >(exit)", ">&-", "2>&-"]
+)
+def test_what_cannot_be_printed_changes_neither_the_days_nor_the_exit_code(
+    config: Path, redirected: str, json: list[str]
+) -> None:
+    """A full disk under the log, or `run | head -0`, was a bug (70) after the first of three days."""
+    done = in_a_process("run", "--config", config, *json, redirected=redirected)
+    assert (done.returncode, len(Lake(config.parent / "lake").days())) == (0, 3), done.stderr.decode()
+    done = in_a_process("run", "--config", config, "--date", "2026-03-31", *json, redirected=redirected)
+    assert done.returncode == 10, done.stderr.decode()
+
+
 def test_a_bug_ends_with_70_and_a_traceback(config: Path, lake: Path) -> None:
     """A lake whose path is no folder at all is refused by name; what nobody thought of is a bug."""
     code = "import jobs.inspect as i, jobs.__main__ as m; i.status = lambda *a: 1 / 0; m.main()"
