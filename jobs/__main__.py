@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from jobs.streams import never_fail
 from jobs.verify.level import Level
 from offsets.errors import ConfigWrong, DayStopped, Interrupted, Terminated, VerifyFailed
 
 if TYPE_CHECKING:
+    from jobs.planning import Accept
     from offsets.model import LostOffsets
 
 app = typer.Typer(
@@ -54,6 +56,20 @@ LastDay = Annotated[
     datetime | None,
     typer.Option("--to", formats=FORMAT, metavar=SHAPE, show_default=False, help="The last day of a range."),
 ]
+AcceptContract = Annotated[
+    bool, typer.Option("--accept-contract", help="Settle from this day on under the config as it is now.")
+]
+AcceptStart = Annotated[
+    bool, typer.Option("--accept-start", help="It is known that nothing was lost before the log starts.")
+]
+AcceptLoss = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-loss",
+        metavar="P:FROM-TO",
+        help="Go on without offsets that Kafka lost, as the error names them; with --date.",
+    ),
+]
 
 
 @app.callback()
@@ -69,26 +85,25 @@ def common(context: typer.Context, config: Config = None) -> None:
 def plan(
     config: Config = None,
     on: OneDay = None,
+    accept_contract: AcceptContract = False,
+    accept_start: AcceptStart = False,
+    accept_loss: AcceptLoss = None,
     json: Json = False,
 ) -> None:
-    """Show what a run would do; touches nothing."""
+    """Show what a run would do with one day, or with the first that is due; touches nothing."""
     with _stopping(json):
         from jobs import render
         from jobs.opening import opened
-        from jobs.planning import expected_files, make_plan
-        from offsets.ledger import read_ledger
+        from jobs.planning import expected_files, preview
 
-        with opened(config) as desk:
-            ledger = read_ledger(desk.lake)
-            day = on.date() if on else ledger.next_day(desk.settings.first)
-            planned = make_plan(desk, ledger, day)
-            files = expected_files(desk, planned, os.cpu_count() or 1)
-            if json:
-                render.document(
-                    {"plan": planned.plan, "expected_rows": planned.plan.offsets, "expected_files": files}
-                )
-            else:
-                render.planned(planned, files)
+        accept = _accepted(accept_contract, accept_start, accept_loss, on)
+        with opened(config, accept) as desk:
+            seen = preview(desk, on.date() if on else None)
+            files = expected_files(desk, seen.planned, os.cpu_count() or 1) if seen.planned else None
+        if json:
+            render.document(render.preview_document(seen, files))
+        else:
+            render.preview(seen, files)
 
 
 @app.command()
@@ -97,20 +112,9 @@ def run(
     on: OneDay = None,
     from_: FirstDay = None,
     to: LastDay = None,
-    accept_contract: Annotated[
-        bool, typer.Option("--accept-contract", help="Settle from this day on under the config as it is now.")
-    ] = False,
-    accept_start: Annotated[
-        bool, typer.Option("--accept-start", help="It is known that nothing was lost before the log starts.")
-    ] = False,
-    accept_loss: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--accept-loss",
-            metavar="P:FROM-TO",
-            help="Go on without offsets that Kafka lost, as the error names them; with --date.",
-        ),
-    ] = None,
+    accept_contract: AcceptContract = False,
+    accept_start: AcceptStart = False,
+    accept_loss: AcceptLoss = None,
     force: Annotated[
         bool, typer.Option("--force", help="Build a committed day again from Kafka; with --date.")
     ] = False,
@@ -121,19 +125,12 @@ def run(
         from jobs import render
         from jobs.daily import run_day
         from jobs.opening import opened
-        from jobs.planning import Accept, due_days, next_due
+        from jobs.planning import due_days, next_due
 
         outcomes: list[dict[str, object]] = []
-        accept = Accept(
-            contract=accept_contract, start=accept_start, loss=tuple(map(_loss, accept_loss or ()))
-        )
-        if (accept.loss or force) and not on:
-            raise ConfigWrong(
-                expected="--accept-loss and --force with --date, since they are for one day",
-                found="no --date",
-                do="Name the day.",
-            )
+        accept = _accepted(accept_contract, accept_start, accept_loss, on)
         if force:
+            _require_day("--force", on)
             from jobs.rebuild import rebuild_day as run_day
         try:
             with render.progress("settling") as bar, opened(config, accept, bar) as desk:
@@ -151,6 +148,21 @@ def run(
             raise
         if json:
             render.document({"days": outcomes})
+
+
+def _accepted(contract: bool, start: bool, loss: list[str] | None, on: datetime | None) -> Accept:
+    from jobs.planning import Accept
+
+    if loss:
+        _require_day("--accept-loss", on)
+    return Accept(contract=contract, start=start, loss=tuple(map(_loss, loss or ())))
+
+
+def _require_day(option: str, on: datetime | None) -> None:
+    if not on:
+        raise ConfigWrong(
+            expected=f"{option} with --date, since it is for one day", found="no --date", do="Name the day."
+        )
 
 
 def _loss(text: str) -> LostOffsets:
@@ -347,6 +359,7 @@ _WHOLE = {
 
 def main() -> None:
     """Run a command; what escapes it is a bug."""
+    never_fail()
     try:
         app()
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code

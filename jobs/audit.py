@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from jobs.record.payload import NO_VALUE
 from jobs.report import (
     UNFILED,
     ReadBack,
@@ -35,9 +36,6 @@ from offsets.ranges import Offsets
 
 Fates = Mapping[Verdict, Offsets]
 """The offsets of one partition by what became of them."""
-
-INVALID_FLOOR = 100
-"""So many invalid records are allowed whatever share of the day they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,32 +99,46 @@ def audit(
     )
 
 
-def require_few_invalid(reports: Sequence[TaskReport], limit: float) -> None:
+def require_few_invalid(reports: Sequence[TaskReport], limit: float, floor: int) -> None:
     """Stop before the commit where more records are invalid than the limit allows.
 
+    The floor forgives a few bad records of a small day, but not most of them: those are no bad records but a
+    config that does not fit.
+
     Raises:
-        TooManyInvalid: both the share and the floor of 100 records are passed.
+        TooManyInvalid: the share is passed, and the floor or half of the records that have a value.
     """
     tally = [each for report in reports for each in report.tally]
-    invalid = sum(each.rows for each in tally if each.verdict is Verdict.INVALID)
-    new = sum(each.rows for each in tally if each.verdict is not Verdict.ALREADY_SETTLED)
-    if invalid <= INVALID_FLOOR or invalid <= limit * new:
-        return
+    invalid = _rows(tally, Verdict.INVALID)
+    new = sum(each.rows for each in tally) - _rows(tally, Verdict.ALREADY_SETTLED)
     causes = summed_causes(each for report in reports for each in report.causes)
-    common = "; ".join(
-        f"{each.rows:,} x {each.cause} (for example partition {each.partition} offset {each.offset})"
-        for each in causes[:3]
-    )
+    empty = sum(each.rows for each in causes if each.cause == NO_VALUE)
+    judged = new - _rows(tally, Verdict.SKIPPED) - empty
+    if invalid <= limit * new or (invalid <= floor and 2 * (invalid - empty) <= judged):
+        return
     raise TooManyInvalid(
-        expected=f"at most {limit:.4%} of {new:,} records to be invalid (invalid.limit)",
-        found=f"{invalid:,}: {common}",
-        do="Look at those records. Mend the config, or raise invalid.limit, and run the day again.",
+        expected=f"at most {limit:.4%} of {new:,} records to be invalid (invalid.limit), or {floor:,} "
+        "(invalid.floor) if those are not most of them",
+        found=f"{invalid:,}: {_commonest(causes)}",
+        do="Look at those records. Mend the config, or raise invalid.limit, and run the day again; "
+        "to end this day with these records as invalid, set invalid.limit: 100% for one run.",
         invalid=invalid,
         records=new,
         causes=[
             {"cause": c.cause, "rows": c.rows, "partition": c.partition, "offset": c.offset}
             for c in causes[:3]
         ],
+    )
+
+
+def _rows(tally: Iterable[Tally], verdict: Verdict) -> int:
+    return sum(each.rows for each in tally if each.verdict is verdict)
+
+
+def _commonest(causes: Sequence[CauseCount]) -> str:
+    return "; ".join(
+        f"{each.rows:,} x {each.cause} (for example partition {each.partition} offset {each.offset})"
+        for each in causes[:3]
     )
 
 

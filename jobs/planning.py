@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 import tenacity
 
+from jobs.amend import open_moves
 from jobs.config import Settings
 from jobs.sizing import WEIGHED, BatchLimit, batch_limit, bytes_per_row, task_count
 from jobs.storage import Lake
-from offsets.errors import BrokerBehind, LedgerBroken
+from offsets.errors import BrokerBehind, ConfigWrong, LedgerBroken
 from offsets.ledger import Ledger, read_ledger
-from offsets.model import DayPlan, LostOffsets
+from offsets.model import DayPlan, LostOffsets, Manifest
 from offsets.plan import Terms, bounds, plan_day, require_over
 from offsets.survey import Survey, survey
 from offsets.topic import TopicReader
@@ -86,9 +87,46 @@ class Desk:
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a run would do: `planned` is the day that was asked for, or the first that is due.
+
+    `committed` is the manifest of the day that was asked for, which a run would leave as it is, but for the
+    late rows that are still to be brought to `open_moves`.
+    """
+
+    due: tuple[date, ...]
+    next_day: date
+    due_at: datetime
+    planned: Planned | None = None
+    committed: Manifest | None = None
+    open_moves: tuple[str, ...] = ()
+
+
+def preview(desk: Desk, day: date | None) -> Preview:
+    """Foresee what a run does with one day, or without one with the first that is due; touches nothing."""
+    ledger = read_ledger(desk.lake)
+    next_day, due_at = _next_due(desk, ledger)
+    seen = Preview(due=tuple(_due_days(desk, ledger)), next_day=next_day, due_at=due_at)
+    if day and (committed := ledger.of(day)):
+        moves = open_moves(desk.lake, committed) if committed is ledger.newest else ()
+        return replace(seen, committed=committed, open_moves=tuple(moves))
+    wanted = day or next(iter(seen.due), None)
+    return replace(seen, planned=make_plan(desk, ledger, wanted)) if wanted else seen
+
+
 def due_days(desk: Desk) -> list[date]:
     """List the days that are over and not committed, in order."""
-    day, due_at = next_due(desk)
+    return _due_days(desk, read_ledger(desk.lake))
+
+
+def next_due(desk: Desk) -> tuple[date, datetime]:
+    """Name the next day and the instant from which it can be settled."""
+    return _next_due(desk, read_ledger(desk.lake))
+
+
+def _due_days(desk: Desk, ledger: Ledger) -> list[date]:
+    day, due_at = _next_due(desk, ledger)
     due = []
     while due_at <= desk.now():
         due.append(day)
@@ -97,9 +135,8 @@ def due_days(desk: Desk) -> list[date]:
     return due
 
 
-def next_due(desk: Desk) -> tuple[date, datetime]:
-    """Name the next day and the instant from which it can be settled."""
-    ledger = read_ledger(desk.lake)
+def _next_due(desk: Desk, ledger: Ledger) -> tuple[date, datetime]:
+    require_same_first(ledger, desk.settings.first)
     day = ledger.next_day(desk.settings.first)
     return day, bounds(day, desk.settings.zone, ledger.newest).end + desk.settings.grace
 
@@ -107,34 +144,50 @@ def next_due(desk: Desk) -> tuple[date, datetime]:
 def make_plan(desk: Desk, ledger: Ledger, day: date) -> Planned:
     """Plan one day from the ledger and the broker, touching neither."""
     settings = desk.settings
+    require_same_first(ledger, settings.first)
+    instants = bounds(day, settings.zone, ledger.newest)
+    if day >= ledger.next_day(
+        settings.first
+    ):  # a day that is not over must be waited for, whatever is missing
+        require_over(instants, settings.grace, desk.now())
     ledger.admit(day, settings.first)
     require_unamended(desk.lake, day)
-    instants = bounds(day, settings.zone, ledger.newest)
-    require_over(instants, settings.grace, desk.now())
     known = ledger.newest.next if ledger.newest else None
     future = settings.rules.future
     found = survey(desk.broker(), settings.topic, instants, settings.grace, future, known)
-    first = ledger.days[0].date if ledger.days else settings.first
     terms = Terms(
         zone=settings.zone,
         grace=settings.grace,
         headroom=settings.headroom,
         future=future,
-        contract=settings.rules.contract(settings.zone, first),
+        contract=settings.rules.contract(settings.zone, settings.first),
         accept_contract=desk.accept.contract,
         accept_start=desk.accept.start,
         accept_loss=desk.accept.loss,
     )
     plan = plan_day(day=instants, ledger=ledger, found=found, terms=terms, now=desk.now())
-    if first != settings.first:
-        said = f"day.first says {settings.first}, but the lake's first day is {first}, and stays so"
-        plan = replace(plan, risks=(*plan.risks, said))
     sizes = _record_sizes(found)
     return Planned(
         plan=plan,
         row_bytes=bytes_per_row(ledger.newest, statistics.median(sizes) if sizes else None),
         batches=batch_limit(found.topic.largest_message, sizes),
     )
+
+
+def require_same_first(ledger: Ledger, first: date) -> None:
+    """Check that the config names the first day that the lake has.
+
+    Refused rather than warned of: whoever changed it wants other days, and a warning at night is not read.
+
+    Raises:
+        ConfigWrong: it names another one.
+    """
+    if ledger.days and ledger.days[0].date != first:
+        raise ConfigWrong(
+            expected=f"day.first: {ledger.days[0].date}, the first day of this lake",
+            found=f"{first}",
+            do="A lake's first day stays: write it back. Another first day needs another lake (lake.path).",
+        )
 
 
 def require_unamended(lake: Lake, day: date) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jobs.clean import Orphan
     from jobs.daily import Outcome
     from jobs.inspect import Status
-    from jobs.planning import Planned
+    from jobs.planning import Planned, Preview
     from jobs.verify.figures import DayLedger, Verified
 
 WIDE = 180
@@ -89,8 +89,40 @@ def size(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
-def planned(plan: Planned, files: int) -> None:
+def preview(seen: Preview, files: int | None) -> None:
     """Show what a run would do."""
+    if seen.committed:
+        committed_already(seen.committed)
+        for target in seen.open_moves:
+            out.print(f"open move: the next run brings late rows to {target}")
+    elif seen.planned is None or files is None:
+        nothing_due(seen.next_day, seen.due_at)
+    else:
+        planned(seen.planned, files)
+        if len(seen.due) > 1 and seen.planned.plan.day.date == seen.due[0]:
+            out.print(
+                f"{len(seen.due)} days are due, {seen.due[0]} to {seen.due[-1]}: the first is planned here; "
+                "each other one goes on from the result of the day before it"
+            )
+
+
+def preview_document(seen: Preview, files: int | None) -> dict[str, object]:
+    """Return what a run would do, for a program."""
+    done = seen.committed
+    return {
+        "due": seen.due,
+        "next_day": seen.next_day,
+        "due_at": seen.due_at,
+        "committed": committed_document(done, already=True) if done else None,
+        "open_moves": seen.open_moves,
+        "plan": seen.planned.plan if seen.planned else None,
+        "expected_rows": seen.planned.plan.offsets if seen.planned else None,
+        "expected_files": files,
+    }
+
+
+def planned(plan: Planned, files: int) -> None:
+    """Show the plan of one day."""
     day = plan.plan
     out.print(f"[bold]{day.day}[/]: {_when(day.day.start)} to {_when(day.day.end)} of topic {day.topic.name}")
     table = _table("partition", "from", "seen until", "until", "offsets", "start", "end")
@@ -117,8 +149,7 @@ def outcome(done: Outcome) -> None:
     """Show what became of one day's records."""
     manifest = done.manifest
     if done.already:
-        rows = manifest.rows(Verdict.IN_DAY)
-        out.print(f"{manifest.day.date} was committed already by run {manifest.run_id}: {rows:,} rows")
+        committed_already(manifest)
         _amended(done)
         return
     took = sum(done.seconds.values())
@@ -146,6 +177,12 @@ def outcome(done: Outcome) -> None:
     out.print(
         "seconds: " + ", ".join(f"{step.replace('_', ' ')} {took}" for step, took in done.seconds.items())
     )
+
+
+def committed_already(manifest: Manifest) -> None:
+    """Show which run committed a day before."""
+    rows = manifest.rows(Verdict.IN_DAY)
+    out.print(f"{manifest.day.date} was committed already by run {manifest.run_id}: {rows:,} rows")
 
 
 def _amended(done: Outcome) -> None:
@@ -179,12 +216,19 @@ def _fates(manifest: Manifest, partition: int) -> list[str]:
 
 def outcome_document(done: Outcome) -> dict[str, object]:
     """Give what became of one day's records, for a program."""
-    manifest = done.manifest
+    return {
+        **committed_document(done.manifest, already=done.already),
+        "amended": {str(day): rows for day, rows in done.amended.items()},
+        "seconds": dict(done.seconds),
+    }
+
+
+def committed_document(manifest: Manifest, *, already: bool) -> dict[str, object]:
+    """Return what a manifest says of its day's records, for a program."""
     return {
         "day": manifest.day,
-        "already": done.already,
+        "already": already,
         "revision": manifest.revision,
-        "amended": {str(day): rows for day, rows in done.amended.items()},
         "lossy": [str(lost) for lost in manifest.accepted.loss],
         "run_id": manifest.run_id,
         "rows": {verdict.value: manifest.rows(verdict) for verdict in Verdict},
@@ -192,7 +236,6 @@ def outcome_document(done: Outcome) -> dict[str, object]:
         "causes": manifest.causes,
         "files": manifest.files,
         "next": manifest.next,
-        "seconds": dict(done.seconds),
     }
 
 

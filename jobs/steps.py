@@ -126,7 +126,7 @@ def audit_day(
 
     settings = desk.settings
     if few_invalid:
-        require_few_invalid(reports, settings.invalid_limit)
+        require_few_invalid(reports, settings.invalid_limit, settings.invalid_floor)
     written = [file for report in reports for file in report.files]
     options = file_options(desk, plan)
     files = merge_small(written, staged / "merged", options, settings.lake.min_file_size)

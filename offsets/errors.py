@@ -85,6 +85,12 @@ class RunFailed(DayStopped):
     exit_code = 15
 
 
+class EarlierDayMissing(DayStopped):
+    """An earlier day must be committed first."""
+
+    exit_code = 16
+
+
 class OffsetsLost(DayStopped):
     """Kafka no longer holds offsets that no day has settled."""
 
@@ -137,12 +143,6 @@ class VerifyFailed(DayStopped):
     """A committed day is not what its manifest says."""
 
     exit_code = 28
-
-
-class EarlierDayMissing(DayStopped):
-    """An earlier day must be committed first."""
-
-    exit_code = 29
 
 
 class Interrupted(DayStopped):

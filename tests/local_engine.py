@@ -168,7 +168,9 @@ def settings(lake: Path, **changed: Any) -> Settings:
         "headroom": timedelta(hours=24),
         "rules": RULES,
         "lake": LakeSettings(path=lake, compression="zstd", shared=False, **sizes),
-        "invalid_limit": 0.001,
+        # a few records made to be odd are most of a day
+        "invalid_limit": 1.0,
+        "invalid_floor": 100,
         "late": Late.SET_ASIDE,
         "spark": {},
     }

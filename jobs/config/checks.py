@@ -21,6 +21,8 @@ from jobs.record.slots import wired_columns
 
 Check = Callable[[ConfigFile, Problems], None]
 LEAST_TARGET: Final = ByteSize(1 << 20)
+MINIMUM_SHARE: Final = 8
+"""A minimum that nobody wrote is at most this part of the target, and a target at least so many minimums."""
 
 
 def check(config: ConfigFile, problems: Problems) -> None:
@@ -31,7 +33,7 @@ def check(config: ConfigFile, problems: Problems) -> None:
 
 
 def _file_sizes(config: ConfigFile, problems: Problems) -> None:
-    smallest, target = config.lake.min_file_size, config.lake.target_file_size
+    target, smallest = file_sizes(config)
     if target < LEAST_TARGET:
         problems.add(
             ("lake", "target_file_size"),
@@ -137,6 +139,17 @@ def _cluster(config: ConfigFile, problems: Problems) -> None:
         f"the lake is a local path, but tasks run elsewhere, on {shown(config.spark['spark.master'])}; "
         "set it to true where every node sees that path, or use local[*]",
     )
+
+
+def file_sizes(config: ConfigFile) -> tuple[ByteSize, ByteSize]:
+    """Return the target and the minimum size of a file; a default follows the size that was written."""
+    lake, written = config.lake, config.lake.model_fields_set
+    target, smallest = lake.target_file_size, lake.min_file_size
+    if "min_file_size" not in written:
+        smallest = min(smallest, ByteSize(target // MINIMUM_SHARE))
+    if "target_file_size" not in written:
+        target = max(target, ByteSize(smallest * MINIMUM_SHARE))
+    return target, smallest
 
 
 def columns_of(config: ConfigFile) -> tuple[Column, ...]:

@@ -32,6 +32,7 @@ _ISO_DURATION = re.compile(
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", re.IGNORECASE)
 _LARGEST = 1 << 50
 _SHARE = re.compile(r"(\d*\.?\d+)\s*(%?)")
+_COUNT = re.compile(r"\d{1,15}")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+):(\d{1,5})")
@@ -107,6 +108,14 @@ def share(value: object) -> float:
     if number > 1:
         raise Unlike("it must lie between 0% and 100%" + ("" if match[2] else "; write the % sign"))
     return number
+
+
+def number(value: object) -> int:
+    """Read a number of records."""
+    match = _COUNT.fullmatch(plain(value).strip())
+    if not match:
+        raise Unlike
+    return int(match[0])
 
 
 def calendar_date(value: object) -> date:
@@ -231,6 +240,7 @@ def one_of(choices: type[Choice]) -> Callable[[object], Choice]:
 Flag = Annotated[bool, BeforeValidator(truth)]
 Duration = Annotated[timedelta, BeforeValidator(duration)]
 Size = Annotated[ByteSize, BeforeValidator(size)]
+Count = Annotated[int, BeforeValidator(number)]
 Share = Annotated[float, BeforeValidator(share)]
 CalendarDate = Annotated[date, BeforeValidator(calendar_date)]
 Zone = Annotated[str, BeforeValidator(zone)]

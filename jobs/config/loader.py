@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
-from jobs.config.checks import check, columns_of, time_rule
+from jobs.config.checks import check, columns_of, file_sizes, time_rule
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
 from jobs.config.schema import ConfigFile, KafkaColumn, Late
@@ -67,6 +67,7 @@ class Settings:
     rules: Rules
     lake: LakeSettings
     invalid_limit: float
+    invalid_floor: int
     late: Late
     spark: Mapping[str, str] = field(repr=False)
 
@@ -156,6 +157,7 @@ def _hidden(text: str, path: KeyPath) -> str | Secret:
 def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Settings:
     servers = config.kafka.bootstrap_servers
     java = {"bootstrap.servers": servers, **options.java}
+    target, smallest = file_sizes(config)
     return Settings(
         path=file,
         topic=config.topic,
@@ -172,12 +174,13 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         rules=_rules(config),
         lake=LakeSettings(
             path=file.parent / config.lake.path,
-            target_file_size=int(config.lake.target_file_size),
-            min_file_size=int(config.lake.min_file_size),
+            target_file_size=int(target),
+            min_file_size=int(smallest),
             compression=config.lake.compression.value,
             shared=config.lake.shared,
         ),
         invalid_limit=config.invalid.limit,
+        invalid_floor=config.invalid.floor,
         late=config.late,
         spark={key: str(value) for key, value in config.spark.items()},
     )

@@ -13,6 +13,7 @@ from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
 from jobs.config.fields import (
     CalendarDate,
+    Count,
     DottedPath,
     Duration,
     Flag,
@@ -194,6 +195,7 @@ class InvalidSection(Section):
     """How many invalid records a day may have."""
 
     limit: Share = Field(default=0.001, description="a share such as 0.1% or 0.001")
+    floor: Count = Field(default=100, description="a number of records such as 100")
 
 
 class ConfigFile(Section):

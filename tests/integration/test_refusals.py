@@ -101,7 +101,7 @@ def test_a_day_that_is_not_over(topic: MakeTopic, configured: Configured, comman
 
 def test_an_earlier_day_is_missing(empty: Path, command: Command) -> None:
     done = command(empty, "run", "--date", str(FIRST + timedelta(days=3)))
-    refused(done, 29, f"{NEXT} is the next day to settle", f"run --from {NEXT}")
+    refused(done, 16, f"{NEXT} is the next day to settle", f"run --from {NEXT}")
 
 
 def test_a_day_before_the_first(empty: Path, command: Command) -> None:

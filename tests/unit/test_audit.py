@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.audit import INVALID_FLOOR, Audited, audit, require_few_invalid
+from jobs.audit import Audited, audit, require_few_invalid
 from jobs.parquet import FileOptions, read_back
+from jobs.record.payload import NO_VALUE
 from jobs.report import ReadBack, TaskReport, WrittenFile
 from jobs.settle import Bounds
 from jobs.sink import TaskOrder, run_task
@@ -354,8 +355,13 @@ def test_an_offset_that_lies_twice_in_one_file_is_noticed(case: Case) -> None:
 # -- too many invalid ones
 
 
-def told(invalid: int, valid: int, settled: int = 0) -> list[TaskReport]:
-    rows = {Verdict.INVALID: invalid, Verdict.IN_DAY: valid, Verdict.ALREADY_SETTLED: settled}
+def told(invalid: int, valid: int, settled: int = 0, skipped: int = 0) -> list[TaskReport]:
+    rows = {
+        Verdict.INVALID: invalid,
+        Verdict.IN_DAY: valid,
+        Verdict.ALREADY_SETTLED: settled,
+        Verdict.SKIPPED: skipped,
+    }
     tally = tuple(
         Tally(partition=0, verdict=verdict, rows=count, from_offset=0, until_offset=10**9)
         for verdict, count in rows.items()
@@ -373,8 +379,8 @@ def told(invalid: int, valid: int, settled: int = 0) -> list[TaskReport]:
 @pytest.mark.parametrize(
     "invalid, valid, stops",
     [
-        (INVALID_FLOOR, 0, False),
-        (INVALID_FLOOR + 1, 0, True),
+        (100, 100, False),
+        (101, 101, True),
         (1000, 999_000, False),
         (1001, 999_000, True),
         (200, 10**6, False),
@@ -385,19 +391,46 @@ def test_a_day_stops_where_both_the_share_and_the_floor_are_passed(
 ) -> None:
     if stops:
         with pytest.raises(TooManyInvalid):
-            require_few_invalid(told(invalid, valid), 0.001)
+            require_few_invalid(told(invalid, valid), 0.001, 100)
     else:
-        require_few_invalid(told(invalid, valid), 0.001)
+        require_few_invalid(told(invalid, valid), 0.001, 100)
+
+
+@pytest.mark.parametrize("invalid, valid, stops", [(80, 0, True), (1, 0, True), (2, 1, True), (1, 1, False)])
+def test_a_small_day_whose_records_are_mostly_invalid_stops_below_the_floor(
+    invalid: int, valid: int, stops: bool
+) -> None:
+    """A typo in event_time.field made all of 80 records invalid, and the day was committed as complete."""
+    if stops:
+        with pytest.raises(TooManyInvalid, match=r"invalid\.limit: 100%"):
+            require_few_invalid(told(invalid, valid), 0.001, 100)
+    else:
+        require_few_invalid(told(invalid, valid), 0.001, 100)
+    require_few_invalid(told(invalid, valid), 1.0, 0)
+
+
+def test_records_without_a_value_are_no_sign_that_the_config_fits_or_does_not() -> None:
+    with pytest.raises(TooManyInvalid):
+        require_few_invalid(told(5, 0, skipped=50), 0.001, 100)
+    reports = told(60, 40)
+    tombstones = CauseCount(cause=NO_VALUE, rows=55, partition=0, offset=1)
+    require_few_invalid([replace(reports[0], causes=(tombstones,))], 0.001, 100)
+
+
+def test_the_floor_is_what_the_config_says() -> None:
+    require_few_invalid(told(5, 95), 0.001, 5)
+    with pytest.raises(TooManyInvalid, match=r"invalid\.floor"):
+        require_few_invalid(told(5, 95), 0.001, 4)
 
 
 def test_records_that_were_settled_before_do_not_thin_the_share() -> None:
     with pytest.raises(TooManyInvalid):
-        require_few_invalid(told(1001, 999_000, settled=10**8), 0.001)
+        require_few_invalid(told(1001, 999_000, settled=10**8), 0.001, 100)
 
 
 def test_the_message_shows_the_three_commonest_causes_each_with_a_record() -> None:
     with pytest.raises(TooManyInvalid) as stopped:
-        require_few_invalid(told(5000, 5000), 0.001)
+        require_few_invalid(told(5000, 5000), 0.001, 100)
     text = str(stopped.value)
     for number in range(3):
         assert f"cause {number} (for example partition {number} offset {number + 10})" in text
@@ -410,4 +443,4 @@ def test_an_offset_that_two_tasks_count_is_left_to_the_audit() -> None:
     reports = [
         TaskReport(tally=(Tally(partition=0, verdict=Verdict.IN_DAY, rows=5, from_offset=0, until_offset=5),))
     ]
-    require_few_invalid(reports * 2, 0.001)
+    require_few_invalid(reports * 2, 0.001, 100)

@@ -204,6 +204,7 @@ def test_plan_shows_what_a_run_would_do_and_touches_nothing(config: Path, in_mem
     assert code == 0
     assert "2026-03-28" in stdout
     code, told = document("plan", "--config", config)
+    assert code == 0
     assert told["plan"]["day"]["date"] == "2026-03-28"
     assert told["expected_files"] == 1
     assert told["expected_rows"] == sum(
@@ -211,6 +212,72 @@ def test_plan_shows_what_a_run_would_do_and_touches_nothing(config: Path, in_mem
     )
     assert in_memory.jobs == 0
     assert not (config.parent / "lake").exists()
+
+
+def test_plan_of_a_committed_day_says_that_it_is_committed(config: Path, in_memory: LocalEngine) -> None:
+    """It said that the day was removed, and must be restored from a backup."""
+    invoke("run", "--config", config, "--date", FIRST)
+    invoke("run", "--config", config, "--date", SECOND)
+    for day, rows in ((FIRST, 6), (SECOND, 7)):
+        code, stdout, _ = invoke("plan", "--config", config, "--date", day)
+        assert code == 0
+        assert f"{day} was committed already by run " in stdout
+        assert f"{rows} rows" in stdout
+        code, told = document("plan", "--config", config, "--date", day)
+        assert (code, told["plan"], told["committed"]["rows"]["in_day"]) == (0, None, rows)
+        assert told["committed"]["run_id"] in stdout
+
+
+def test_plan_names_all_days_that_are_due_and_plans_the_first(config: Path, in_memory: LocalEngine) -> None:
+    code, stdout, _ = invoke("plan", "--config", config)
+    assert code == 0
+    assert "3 days are due, 2026-03-28 to 2026-03-30: the first is planned here" in stdout
+    assert document("plan", "--config", config)[1]["due"] == ["2026-03-28", "2026-03-29", "2026-03-30"]
+    invoke("run", "--config", config, "--from", FIRST, "--to", SECOND)
+    stdout = invoke("plan", "--config", config)[1]
+    assert "days are due" not in stdout
+    assert stdout.startswith("2026-03-30 (Europe/Amsterdam): ")
+
+
+def test_plan_with_nothing_due_ends_with_0_as_run_does(config: Path, in_memory: LocalEngine) -> None:
+    invoke("run", "--config", config)
+    for command in ("plan", "run"):
+        code, stdout, _ = invoke(command, "--config", config)
+        assert code == 0
+        assert stdout == "nothing is due: 2026-03-31 can be settled from 2026-03-31T23:00Z on\n"
+    code, told = document("plan", "--config", config)
+    assert (code, told["due"], told["plan"]) == (0, [], None)
+    assert (told["next_day"], told["due_at"]) == ("2026-03-31", "2026-03-31T23:00:00Z")
+    assert document("plan", "--config", config, "--date", "2026-03-31")[0] == 10
+
+
+def test_plan_takes_what_run_accepts(config: Path, in_memory: LocalEngine, topic: MemoryTopic) -> None:
+    topic.retain_from(0, 1)
+    assert invoke("plan", "--config", config)[0] == 20
+    assert "accepted by --accept-start" in invoke("plan", "--config", config, "--accept-start")[1]
+    invoke("run", "--config", config, "--date", FIRST, "--accept-start")
+    topic.retain_from(0, 9)
+    plan = ("plan", "--config", config, "--date", SECOND)
+    code, told = document(*plan)
+    assert code == 20
+    assert invoke("plan", "--config", config, "--accept-loss", told["facts"]["accept"])[0] == 2
+    code, told = document(*plan, "--accept-loss", told["facts"]["accept"])
+    assert (code, len(told["plan"]["accepted"]["loss"])) == (0, 1)
+
+
+def test_plan_takes_a_changed_contract(config: Path, in_memory: LocalEngine, topic: MemoryTopic) -> None:
+    run_day(desk(config.parent / "lake", topic, zone="UTC"), FIRST)
+    assert invoke("plan", "--config", config)[0] == 25
+    assert "accepted" in invoke("plan", "--config", config, "--accept-contract")[1]
+
+
+def test_a_changed_first_day_ends_with_2_for_plan_and_run(
+    config: Path, in_memory: LocalEngine, topic: MemoryTopic
+) -> None:
+    run_day(desk(config.parent / "lake", topic, first=SECOND), SECOND)
+    for command in ("plan", "run"):
+        code, told = document(command, "--config", config)
+        assert (code, told["expected"]) == (2, "day.first: 2026-03-29, the first day of this lake")
 
 
 def test_run_settles_every_due_day_and_then_says_until_when_there_is_none(
@@ -241,7 +308,11 @@ def test_run_of_a_committed_day_says_so_and_ends_with_0(config: Path, in_memory:
 
 @pytest.mark.parametrize(
     "day, code, error",
-    [(date(2026, 3, 31), 29, "EarlierDayMissing"), (date(2026, 3, 1), 2, "ConfigWrong")],
+    [
+        (date(2026, 3, 30), 16, "EarlierDayMissing"),
+        (date(2026, 3, 31), 10, "DayNotOver"),
+        (date(2026, 3, 1), 2, "ConfigWrong"),
+    ],
 )
 def test_a_run_that_stops_ends_with_its_code_and_one_document(
     config: Path, in_memory: LocalEngine, day: date, code: int, error: str
@@ -325,6 +396,50 @@ def process(*arguments: object, **extra: Any) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2], **extra
     )
+
+
+IN_MEMORY = """
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+import jobs.opening, jobs.__main__ as main
+from tests.local_engine import desk, order
+from tests.memory_topic import MemoryTopic
+topic, now, really = MemoryTopic(), datetime(2026, 3, 31, tzinfo=UTC), jobs.opening.opened
+for hours in range(10, 90, 10):
+    topic.produce(0, order(now - timedelta(hours=hours)), now - timedelta(hours=hours))
+@contextmanager
+def opened(*arguments):
+    with really(*arguments) as there:
+        yield desk(there.lake.root, topic, now=now)
+jobs.opening.opened = opened
+main.main()
+"""
+"""The command line over a topic in memory, for a process of its own."""
+
+
+def in_a_process(*arguments: object, redirected: str = "") -> subprocess.CompletedProcess[bytes]:
+    command = f'exec "$@" {redirected}'
+    python = [sys.executable, "-c", IN_MEMORY, *map(str, arguments)]
+    return subprocess.run(
+        ["bash", "-c", command, "bash", *python],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]])
+@pytest.mark.parametrize(
+    "redirected", [">/dev/full", "2>/dev/full", ">/dev/full 2>&1", "> >(exit)", "2> >(exit)", ">&-", "2>&-"]
+)
+def test_what_cannot_be_printed_changes_neither_the_days_nor_the_exit_code(
+    config: Path, redirected: str, json: list[str]
+) -> None:
+    """A full disk under the log, or `run | head -0`, was a bug (70) after the first of three days."""
+    done = in_a_process("run", "--config", config, *json, redirected=redirected)
+    assert (done.returncode, len(Lake(config.parent / "lake").days())) == (0, 3), done.stderr.decode()
+    done = in_a_process("run", "--config", config, "--date", "2026-03-31", *json, redirected=redirected)
+    assert done.returncode == 10, done.stderr.decode()
 
 
 def test_a_bug_ends_with_70_and_a_traceback(config: Path, lake: Path) -> None:

@@ -135,7 +135,8 @@ def test_what_is_left_out_has_the_documented_default(tmp_path: Path) -> None:
     assert (found.grace, found.headroom) == (timedelta(hours=1), timedelta(hours=24))
     assert (found.rules.past, found.rules.future) == (timedelta(days=30), timedelta(days=1))
     assert (found.lake.target_file_size, found.lake.min_file_size) == (256 * 2**20, 32 * 2**20)
-    assert (found.lake.compression, found.lake.shared, found.invalid_limit) == ("zstd", False, 0.001)
+    assert (found.lake.compression, found.lake.shared) == ("zstd", False)
+    assert (found.invalid_limit, found.invalid_floor) == (0.001, 100)
     assert found.rules.event_time.format is TimeFormat.ISO8601
     assert (found.rules.tombstones, found.rules.kafka_columns) == (Tombstones.QUARANTINE, frozenset())
     assert (found.kafka.timeout, found.spark) == (timedelta(seconds=30), {})
@@ -180,12 +181,34 @@ def test_a_size_is_read_as_written(tmp_path: Path, text: str, size: int) -> None
 
 
 @pytest.mark.parametrize(
+    "sizes, target, minimum",
+    [
+        ("target_file_size: 8MiB", 8 * 2**20, 2**20),
+        ("target_file_size: 1GiB", 2**30, 32 * 2**20),
+        ("min_file_size: 300MiB", 2400 * 2**20, 300 * 2**20),
+        ("min_file_size: 1MiB", 256 * 2**20, 2**20),
+        ("target_file_size: 8MiB\n  min_file_size: 8MiB", 8 * 2**20, 8 * 2**20),
+    ],
+)
+def test_a_size_of_files_that_nobody_wrote_follows_the_one_that_somebody_wrote(
+    tmp_path: Path, sizes: str, target: int, minimum: int
+) -> None:
+    found = settings(tmp_path, changed(lake=f"lake:\n  path: l\n  {sizes}")).lake
+    assert (found.target_file_size, found.min_file_size) == (target, minimum)
+
+
+@pytest.mark.parametrize(
     "text, share", [("0.1%", 0.001), ("0.001", 0.001), ("100%", 1), ("0", 0), ("5 %", 0.05)]
 )
 def test_a_share_is_read_as_written(tmp_path: Path, text: str, share: float) -> None:
     assert settings(tmp_path, changed(invalid=f"invalid:\n  limit: {text}")).invalid_limit == pytest.approx(
         share
     )
+
+
+@pytest.mark.parametrize("text, floor", [("0", 0), ("2500", 2500), ("007", 7)])
+def test_a_number_of_records_is_read_as_written(tmp_path: Path, text: str, floor: int) -> None:
+    assert settings(tmp_path, changed(invalid=f"invalid:\n  floor: {text}")).invalid_floor == floor
 
 
 @pytest.mark.parametrize("text", ["a:1,b:2", "[a:1, b:2]", '"a:1 , b:2"', "['a:1', 'b:2']"])
@@ -317,12 +340,18 @@ REFUSED = [
         "a size such as 256MiB",
     ),
     ({"lake": "lake:\n  path: l\n  min_file_size: 0"}, "lake.min_file_size", "one byte"),
-    ({"lake": "lake:\n  path: l\n  min_file_size: 300MiB"}, "lake.min_file_size", "256.0MiB, found 300.0MiB"),
+    (
+        {"lake": "lake:\n  path: l\n  min_file_size: 300MiB\n  target_file_size: 256MiB"},
+        "lake.min_file_size",
+        "256.0MiB, found 300.0MiB",
+    ),
+    ({"lake": "lake:\n  path: l\n  target_file_size: 1023KiB"}, "lake.target_file_size", "at least 1.0MiB"),
     ({"lake": "lake:\n  path: l\n  min_file_size: 5 parsec"}, "lake.min_file_size", "the units are"),
     ({"lake": "lake:\n  path: l\n  compression: zstandard"}, "lake.compression", "did you mean zstd?"),
     ({"lake": "lake:\n  path: l\n  shared: yes"}, "lake.shared", "expected true or false, found 'yes'"),
     ({"tombstones": "tombstones: drop"}, "tombstones", "one of quarantine, skip"),
     ({"invalid": "invalid:\n  limit: 5"}, "invalid.limit", "write the % sign"),
+    ({"invalid": "invalid:\n  floor: 1%"}, "invalid.floor", "a number of records such as 100"),
     ({"invalid": "invalid:\n  limit: 101%"}, "invalid.limit", "between 0% and 100%"),
     ({"invalid": "invalid:\n  limit: .nan"}, "invalid.limit", "found '.nan'"),
     ({"invalid": "invalid:\n  limit: -1%"}, "invalid.limit", "a share such as"),

@@ -27,7 +27,7 @@ import jobs.merge
 import jobs.steps
 import jobs.storage
 from jobs.daily import run_day
-from jobs.planning import Accept, due_days, make_plan, next_due
+from jobs.planning import Accept, due_days, next_due
 from jobs.record.rules import Tombstones
 from jobs.storage import Lake, LockHolder
 from offsets.errors import (
@@ -435,17 +435,39 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
 def test_a_range_stops_at_a_hole(lake: Path) -> None:
     topic = MemoryTopic()
     run_day(desk(lake, topic), FIRST)
-    with pytest.raises(EarlierDayMissing, match=r"2026-03-29"):
+    with pytest.raises(EarlierDayMissing, match=r"2026-03-29") as stopped:
         run_day(desk(lake, topic), THIRD)
+    assert stopped.value.exit_code in range(10, 20), "a scheduler's catch-up started them out of order"
 
 
-def test_a_first_day_that_was_changed_afterwards_is_told(lake: Path) -> None:
+@pytest.mark.parametrize("now", [datetime(2027, 1, 1, tzinfo=UTC), STARTS[SECOND] + timedelta(hours=2)])
+def test_a_first_day_that_was_changed_afterwards_is_refused_also_when_nothing_is_due(
+    lake: Path, now: datetime
+) -> None:
+    """It did nothing, and `run` said nothing: who moved it to have older days waited for them in vain."""
     topic = MemoryTopic()
     orders(topic, FIRST)
-    run_day(desk(lake, topic), FIRST)
-    there = desk(lake, topic, first=SECOND)
-    risks = make_plan(there, read_ledger(there.lake), SECOND).plan.risks
-    assert [risk for risk in risks if "first day is 2026-03-28, and stays so" in risk]
+    run_day(desk(lake, topic, now=now), FIRST)
+    for first in (FIRST - timedelta(days=9), SECOND):
+        there = desk(lake, topic, first=first, now=now)
+        with pytest.raises(ConfigWrong, match=r"day\.first: 2026-03-28"):
+            due_days(there)
+        with pytest.raises(ConfigWrong, match=r"day\.first: 2026-03-28"):
+            run_day(there, SECOND)
+    assert run_day(desk(lake, topic, first=SECOND), FIRST).already
+
+
+@pytest.mark.parametrize("committed", [[], [FIRST]])
+def test_a_day_that_is_not_over_says_so_also_where_earlier_ones_are_missing(
+    lake: Path, committed: list[date]
+) -> None:
+    """To name a day of the future was an error for a person, though to wait was all it needed."""
+    topic, now = MemoryTopic(), at(THIRD, 12)
+    for day in committed:
+        run_day(desk(lake, topic, now=now), day)
+    with pytest.raises(DayNotOver) as stopped:
+        run_day(desk(lake, topic, now=now), THIRD)
+    assert stopped.value.facts["due"] == "2026-03-30T23:00:00+00:00"
 
 
 def test_a_day_before_the_first_is_refused(lake: Path) -> None:
@@ -492,10 +514,20 @@ def test_too_many_invalid_records_stop_the_day_and_a_higher_limit_lets_it_pass(l
     for _ in range(101):
         topic.produce(0, b"{", at(FIRST, 1))
     with pytest.raises(TooManyInvalid, match="101"):
-        run_day(desk(lake, topic), FIRST)
+        run_day(desk(lake, topic, invalid_limit=0.001), FIRST)
     assert not list(lake.glob("date=*"))
     manifest = run_day(desk(lake, topic, invalid_limit=1.0), FIRST).manifest
     assert manifest.rows(Verdict.INVALID) == 101
+
+
+def test_a_day_of_80_records_that_are_all_invalid_is_not_committed_and_can_be_ended(lake: Path) -> None:
+    topic = MemoryTopic()
+    for _ in range(80):
+        topic.produce(0, order(at(FIRST, 1)).replace(b'"at"', b'"a"'), at(FIRST, 1))
+    with pytest.raises(TooManyInvalid, match=r"set invalid\.limit: 100%"):
+        run_day(desk(lake, topic, invalid_limit=0.001), FIRST)
+    assert not list(lake.glob("date=*"))
+    assert run_day(desk(lake, topic, invalid_limit=1.0), FIRST).manifest.rows(Verdict.INVALID) == 80
 
 
 def test_a_topic_recreated_while_it_was_read_is_noticed(lake: Path) -> None:

@@ -19,6 +19,7 @@ CODES = {
     "NotPublished": 13,
     "BrokerBehind": 14,
     "RunFailed": 15,
+    "EarlierDayMissing": 16,
     "OffsetsLost": 20,
     "TopicChanged": 21,
     "LedgerBroken": 22,
@@ -28,7 +29,6 @@ CODES = {
     "TooManyInvalid": 26,
     "StoreFailed": 27,
     "VerifyFailed": 28,
-    "EarlierDayMissing": 29,
     "Interrupted": 130,
     "Terminated": 143,
 }

@@ -1,0 +1,56 @@
+"""Standard streams that never fail: what is printed is no part of a run.
+
+A full disk under the log, or a reader that went away, must neither end a run between two days nor change its
+exit code. What cannot be written is lost, and the next line is tried again.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from contextlib import suppress
+from typing import BinaryIO, TextIO, cast
+
+
+class _Unfailing(io.RawIOBase):
+    """A file descriptor that takes everything."""
+
+    def __init__(self, descriptor: int) -> None:
+        """Take the descriptor, and leave it open in the end."""
+        self._descriptor = descriptor
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: bytes, /) -> int:  # type: ignore[override]
+        rest = memoryview(data)
+        with suppress(OSError):
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        return len(data)
+
+
+def never_fail() -> None:
+    """Put streams that never fail in the place of stdout and stderr."""
+    _fill()
+    sys.stdout, sys.stderr = _stream(1, sys.stdout), _stream(2, sys.stderr)
+
+
+def _fill() -> None:
+    """Open what was closed from 0 to 2; else the next file, such as a part of the lake, would be stdout."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+
+
+def _stream(descriptor: int, before: TextIO | None) -> TextIO:
+    encoding = before.encoding if before else "utf-8"
+    raw = cast(BinaryIO, _Unfailing(descriptor))
+    return io.TextIOWrapper(raw, encoding, "backslashreplace", line_buffering=True)
