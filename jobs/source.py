@@ -65,6 +65,8 @@ READ: Final = {
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(2 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
+    # a fetch that meets the log's end is held so long, and what Spark asks next waits behind it
+    "kafka.fetch.max.wait.ms": "5",
     # nobody looks at these clients' metrics, and every partition has a client
     "kafka.auto.include.jmx.reporter": "false",
     "kafka.enable.metrics.push": "false",

@@ -38,7 +38,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from offsets.errors import BrokerUnavailable, ConfigWrong, OffsetsLost
 from offsets.model import TopicIdentity, Watermarks
 from offsets.ranges import Offsets, Range
-from offsets.topic import SeenRecord, TopicDescription, digest_of
+from offsets.topic import SeenRecord, TopicDescription, digest_of, retention_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class Broker:
                 raise self._unknown_topic(topic) from None
             raise
         settings = self._settings(topic)
-        retention, size = settings.get("retention.ms"), settings.get("retention.bytes")
+        size = settings.get("retention.bytes")
         largest = settings.get("max.message.bytes")
         return TopicDescription(
             identity=TopicIdentity(
@@ -127,7 +127,7 @@ class Broker:
             ),
             partitions=tuple(sorted(part.id for part in found.partitions)),
             cleanup_policy=settings.get("cleanup.policy"),
-            retention=timedelta(milliseconds=int(retention)) if retention not in (None, "-1") else None,
+            retention=retention_of(settings.get("retention.ms")),
             retention_bytes=int(size) if size is not None else None,
             largest_message=int(largest) if largest is not None else None,
         )

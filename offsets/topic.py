@@ -14,6 +14,9 @@ from typing import Protocol
 from offsets.model import Anchor, TopicIdentity, Watermarks, is_compacted
 from offsets.ranges import Offsets
 
+LONGEST_RETENTION = timedelta(days=365_000)
+"""A topic that keeps its records longer keeps them for ever: no calendar reaches back so far."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
@@ -40,6 +43,13 @@ class TopicDescription:
         """Whether only age can have moved a log start."""
         policies = (self.cleanup_policy or "").split(",")
         return "delete" in policies and self.retention is not None and self.retention_bytes == -1
+
+
+def retention_of(milliseconds: str | None) -> timedelta | None:
+    """Read `retention.ms`; None where it is endless, as -1 and Long.MAX_VALUE are, or not shown."""
+    if milliseconds is None or not 0 <= int(milliseconds) <= LONGEST_RETENTION // timedelta(milliseconds=1):
+        return None
+    return timedelta(milliseconds=int(milliseconds))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

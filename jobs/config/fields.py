@@ -22,6 +22,8 @@ Choice = TypeVar("Choice", bound=StrEnum)
 
 LONGEST = timedelta(days=20_000)
 """Keeps every look-up by time after 1970, where Kafka's timestamps begin."""
+SHORTEST_PATIENCE = timedelta(seconds=1)
+"""A request gets a third of it, and librdkafka takes none below 10 ms."""
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw])\s*)+")
@@ -69,6 +71,14 @@ def duration(value: object) -> timedelta:
     if span > LONGEST.total_seconds():
         raise Unlike(f"it cannot be longer than {LONGEST.days}d")
     return timedelta(seconds=span)
+
+
+def patience(value: object) -> timedelta:
+    """Read how long a silent broker is tried."""
+    span = duration(value)
+    if span < SHORTEST_PATIENCE:
+        raise Unlike(f"it must be at least {SHORTEST_PATIENCE.total_seconds():g}s")
+    return span
 
 
 def _seconds(text: str) -> float:
@@ -239,6 +249,7 @@ def one_of(choices: type[Choice]) -> Callable[[object], Choice]:
 
 Flag = Annotated[bool, BeforeValidator(truth)]
 Duration = Annotated[timedelta, BeforeValidator(duration)]
+Patience = Annotated[timedelta, BeforeValidator(patience)]
 Size = Annotated[ByteSize, BeforeValidator(size)]
 Count = Annotated[int, BeforeValidator(number)]
 Share = Annotated[float, BeforeValidator(share)]

@@ -20,6 +20,7 @@ from jobs.config.fields import (
     Folder,
     HiddenText,
     Mapped,
+    Patience,
     Servers,
     Share,
     Size,
@@ -130,7 +131,7 @@ class KafkaSection(Section):
     """Where the topic is."""
 
     bootstrap_servers: Servers = Field(description="host:port, or several with commas or as a list")
-    timeout: Duration = Field(default=timedelta(seconds=30), description="a duration such as 30s")
+    timeout: Patience = Field(default=timedelta(seconds=30), description="a duration such as 30s")
     security: SecuritySection = Field(default_factory=SecuritySection)
 
 

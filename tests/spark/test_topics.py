@@ -251,6 +251,18 @@ def test_a_record_years_ahead_stays_pending_and_costs_later_days_nothing(
         assert read <= needed * 1.1 + 1_000, "what was settled is read again"
 
 
+def test_a_partition_whose_log_ends_with_the_day_is_not_waited_for(
+    topic: MakeTopic, put: Put, desk: MakeDesk
+) -> None:
+    """Each cost half a second: the broker held the fetch that follows the last record."""
+    partitions = 30
+    name = topic(partitions=partitions)
+    for day in DAYS[:2]:
+        put(name, [order(midnight(day) + STEP, partition) for partition in range(partitions)])
+    seconds = [run_day(desk(name), day).seconds["read_settle_write"] for day in DAYS[:2]]
+    assert seconds[1] < partitions * 0.5 / 2, "two tasks waited 15 times each"
+
+
 def pending_before(lake: Path, document: dict[str, object]) -> int:
     before = next(
         each

@@ -279,6 +279,8 @@ REFUSED = [
     ({"kafka": "kafka:\n  bootstrap_servers: SSL://a:1"}, "kafka.bootstrap_servers", "no protocol"),
     ({"kafka": "kafka:\n  bootstrap_servers: []"}, "kafka.bootstrap_servers", "found a list"),
     ({"kafka": "kafka:\n  bootstrap_servers: a:1\n  client: {a: b}"}, "kafka.client", "unknown key"),
+    ({"kafka": "kafka:\n  bootstrap_servers: a:1\n  timeout: 20ms"}, "kafka.timeout", "at least 1s"),
+    ({"kafka": "kafka:\n  bootstrap_servers: a:1\n  timeout: 999ms"}, "kafka.timeout", "at least 1s"),
     ({"day": "day:\n  zone: Europe/Amsterdm\n  first: 2026-11-01"}, "day.zone", "mean Europe/Amsterdam?"),
     ({"day": "day:\n  zone: amsterdam\n  first: 2026-11-01"}, "day.zone", "mean Europe/Amsterdam?"),
     ({"day": "day:\n  zone: localtime\n  first: 2026-11-01"}, "day.zone", "differs between machines"),

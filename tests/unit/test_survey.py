@@ -8,6 +8,7 @@ import pytest
 
 from offsets.model import Checkpoint, EndFrom, Watermarks, day_in
 from offsets.survey import SAMPLE, FoundEnd, find_end, survey
+from offsets.topic import retention_of
 from tests.manifests import checkpoint
 from tests.memory_topic import MemoryTopic, Transaction
 
@@ -249,3 +250,20 @@ def test_an_empty_topic_has_an_empty_survey() -> None:
     looked = survey(MemoryTopic(), "orders", DAY, GRACE, FUTURE, None).partitions[0]
     assert looked.edges == Watermarks(partition=0, log_start=0, last_stable=0, high=0)
     assert (looked.end.offset, looked.first, looked.start and looked.start.offset) == (0, (), 0)
+
+
+@pytest.mark.parametrize(
+    "milliseconds, kept",
+    [
+        (None, None),
+        ("-1", None),
+        ("0", timedelta()),
+        ("604800000", timedelta(days=7)),
+        ("31536000000000", timedelta(days=365_000)),
+        ("31536000000001", None),
+        ("86400000000000001", None),
+        (str(2**63 - 1), None),
+    ],
+)
+def test_retention_beyond_any_calendar_is_endless(milliseconds: str | None, kept: timedelta | None) -> None:
+    assert retention_of(milliseconds) == kept
