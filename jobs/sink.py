@@ -37,6 +37,7 @@ from jobs.report import (
 from jobs.settle import CODE, VERDICTS, Bounds, Codes, Mask, Settled, settle
 from jobs.sizing import BATCH_BYTES, BATCH_ROWS
 from jobs.storage import make_folder
+from jobs.views import joined
 from offsets.errors import AuditFailed, DayStopped
 from offsets.model import Anchor, CauseCount, Tally, Verdict
 from offsets.topic import digest_of
@@ -46,7 +47,7 @@ OPEN_LATE_DAYS: Final = 64
 LATE_BYTES: Final = 64 << 20
 """How much late rows of all days may wait in memory."""
 FEW_RUNS: Final = 16
-"""Up to so many runs of a batch's rows are written as they lie; more are gathered first."""
+"""Up to so many runs of a batch's rows are slices of it; with more, one filter copies them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,16 +135,9 @@ def gathered(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         waiting.append(batch)
         rows, size = rows + batch.num_rows, size + batch.nbytes
         if rows >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield from _joined(waiting)
+            yield from joined(waiting)
             waiting, rows, size = [], 0, 0
-    yield from _joined(waiting)
-
-
-def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    if len(batches) < 2:
-        return batches
-    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return joined
+    yield from joined(waiting)
 
 
 class _Task:
@@ -214,8 +208,7 @@ class _Task:
         if met == {CODE[Verdict.IN_DAY]}:
             self._in_day.add(rows)
             return
-        for some in _chosen(rows, judged.code == CODE[Verdict.IN_DAY]):
-            self._in_day.add(some)
+        self._in_day.add(*_chosen(rows, judged.code == CODE[Verdict.IN_DAY]))
         if CODE[Verdict.LATE] in met:
             self._write_late(rows, judged)
 
@@ -228,7 +221,8 @@ class _Task:
         columns = [
             decoded.event_time.cast(self._schema.field("event_time").type),
             pa.array(batch.partition.astype(np.int32)),
-            pa.array(batch.offset),
+            # a view through numpy would keep the whole message that brought the batch, and not show it
+            pa.array(batch.offset.copy()),
             batch.kafka_timestamp.cast(self._schema.field("kafka_timestamp").type),
             *kafka,
             *decoded.columns,
@@ -311,14 +305,12 @@ def _each_once() -> Iterator[None]:
         ) from None
 
 
-def _chosen(rows: pa.RecordBatch, mask: Mask) -> Iterator[pa.RecordBatch]:
-    """Give the rows where the mask holds: as views where a few are left out, else as a copy."""
+def _chosen(rows: pa.RecordBatch, mask: Mask) -> list[pa.RecordBatch]:
+    """Return the rows where the mask holds: as views where they are few runs, else as a copy."""
     runs = ranges_of(np.flatnonzero(mask))
     if len(runs) > FEW_RUNS:
-        yield rows.filter(pa.array(mask))
-        return
-    for at, end in runs:
-        yield rows.slice(at, end - at)
+        return [rows.filter(pa.array(mask))]
+    return [rows.slice(at, end - at) for at, end in runs]
 
 
 def _tallies(partitions: Longs, offsets: Longs, codes: Codes) -> Iterator[Tally]:

@@ -32,7 +32,7 @@ def test_every_retention_that_kafka_takes_can_be_planned(
     broker: Broker, topic: MakeTopic, client: Client, retention: str
 ) -> None:
     """retention.ms = Long.MAX_VALUE, which some use for "for ever", was a bug of ours at each command."""
-    limits = {name: LONG_MAX for name in ("retention.bytes", "segment.ms", "delete.retention.ms")}
+    limits = dict.fromkeys(("retention.bytes", "segment.ms", "delete.retention.ms"), LONG_MAX)
     name = topic(config={"cleanup.policy": "delete", "retention.ms": retention, **limits})
     send(broker.bootstrap_servers, name, [Record(0, b"v", ms(at(date(2026, 5, 2), 3)))])
     found = survey(client, name, DAY, TERMS.grace, TERMS.future, None)

@@ -1,0 +1,54 @@
+"""Rows that wait in memory, and what they keep alive.
+
+A slice of an Arrow array keeps the whole of it: ten rows of a batch may hold the batch's 8 MiB. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import pyarrow as pa
+
+MUCH_MORE: Final = 2
+"""Views are copied where they keep more than so many times what they show."""
+
+
+def owned(views: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Return views of one batch with those columns copied that keep much more than they show."""
+    columns = [_owned([view.column(number) for view in views]) for number in range(_width(views))]
+    return [
+        pa.RecordBatch.from_arrays([column[number] for column in columns], schema=view.schema)
+        for number, view in enumerate(views)
+    ]
+
+
+def _owned(views: list[pa.Array]) -> list[pa.Array]:
+    """Return slices of one array as they are, or as copies of what they show."""
+    if held_bytes(views) <= MUCH_MORE * sum(view.nbytes for view in views):
+        return views
+    return [pa.concat_arrays([view]) for view in views]
+
+
+def _width(views: Sequence[pa.RecordBatch]) -> int:
+    return views[0].num_columns if views else 0
+
+
+def held_bytes(arrays: Iterable[pa.Array]) -> int:
+    """Count the bytes that arrays keep alive, each memory once: a part of a message keeps the message."""
+    memories: dict[int, int] = {}
+    for array in arrays:
+        for buffer in array.buffers():
+            if buffer is not None:
+                while buffer.parent is not None:
+                    buffer = buffer.parent
+                memories[buffer.address] = buffer.size
+    return sum(memories.values())
+
+
+def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    """Join batches by copying them into one; a single one stays as it is."""
+    if len(batches) < 2:
+        return batches
+    one: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return one
