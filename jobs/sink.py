@@ -36,7 +36,7 @@ from jobs.report import (
 )
 from jobs.settle import CODE, VERDICTS, Bounds, Codes, Mask, Settled, settle
 from jobs.sizing import BATCH_BYTES, BATCH_ROWS
-from jobs.storage import make_folder, sync_folder
+from jobs.storage import make_inner_folder, sync_folder
 from offsets.errors import AuditFailed, DayStopped
 from offsets.model import Anchor, CauseCount, Tally, Verdict
 from offsets.topic import digest_of
@@ -114,7 +114,7 @@ def run_task(order: TaskOrder, attempt: str, batches: Iterable[pa.RecordBatch]) 
     """Settle all batches of one task attempt and report; a known failure is reported, not raised."""
     folder = Path(order.attempts) / attempt
     try:
-        make_folder(folder)
+        make_inner_folder(folder)
         task = _Task(order, folder)
         gc.disable()
         for batch in batches:
