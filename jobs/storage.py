@@ -367,8 +367,8 @@ def require_no_link(path: Path) -> None:
         raise StoreFailed(
             expected=f"{path} to be a file or a folder of this lake",
             found=f"a symbolic link to {os.readlink(path)}",
-            do="Nothing behind it was changed. Remove the link, or put what it leads to in its place; only the "
-            "lake's own folder may be a link.",
+            do="Nothing behind it was changed. Remove the link, or put what it leads to in its place; only "
+            "the lake's own folder may be a link.",
         )
 
 
