@@ -254,6 +254,12 @@ def clean(
     execute: Annotated[
         bool, typer.Option("--execute", help="Remove them; else they are only listed.")
     ] = False,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than", metavar="7d", show_default=False, help="Only what was not changed for so long."
+        ),
+    ] = None,
     json: Json = False,
 ) -> None:
     """List what runs that died left in staging, and remove it when told to."""
@@ -265,15 +271,29 @@ def clean(
 
         lake = Lake(configs.load(config, os.environ).lake.path)
         now = datetime.now(UTC)
+        since = now - _age(older_than) if older_than else None
         if execute:
             here = LockHolder(run_id="clean", host=socket.gethostname(), pid=os.getpid(), since=now)
-            found = cleaning.clean(lake, here)
+            found = cleaning.clean(lake, here, since)
         else:
-            found = cleaning.orphans(lake)
+            found = cleaning.orphans(lake, since)
         if json:
             render.document({"removed": execute, "orphans": found})
         else:
             render.orphans(found, now, removed=execute)
+
+
+def _age(text: str) -> timedelta:
+    from jobs.config.fields import Unlike, duration
+
+    try:
+        return duration(text)
+    except Unlike as unlike:
+        raise ConfigWrong(
+            expected="--older-than with a duration, such as 7d or 12h",
+            found=f"{text} ({unlike.hint})" if unlike.hint else text,
+            do="Give a number with a unit: ms, s, m, h, d or w.",
+        ) from None
 
 
 @app.command()

@@ -1,18 +1,19 @@
 """Orphans: what runs that died left in staging, and their removal when somebody asks for it.
 
-Looks into `_staging/` only, which no reader does. Nothing is removed without the lock: under it no run is
-alive, so that whatever lies there is nobody's.
+Looks into `_staging/` only, which no reader does, and follows no symbolic link. Nothing is removed without
+the lock: under it no run is alive, so that whatever lies there is nobody's.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jobs.storage import REMOVED, Lake, LockHolder
+from jobs.storage import REMOVED, STAGING_NAME, Lake, LockHolder
 from offsets.errors import StoreFailed
 
 
@@ -28,25 +29,32 @@ class Orphan:
     changed: datetime
 
 
-def orphans(lake: Lake) -> list[Orphan]:
-    """List what lies in staging; a live run's folder is among it."""
-    return [_described(folder) for folder in lake.staged_runs()]
+def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]:
+    """List what lies in staging, or only what was last changed before an instant.
+
+    A live run's folder is among it; one that a run removes meanwhile is not.
+    """
+    found = [each for path in lake.staged_runs() if (each := _described(path))]
+    return [each for each in found if unchanged_since is None or each.changed < unchanged_since]
 
 
-def clean(lake: Lake, holder: LockHolder) -> list[Orphan]:
-    """Remove all orphans and give them.
+def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = None) -> list[Orphan]:
+    """Remove all orphans, or only those last changed before an instant, and give them.
 
     Raises:
         LakeLocked: a run is alive.
         StoreFailed: something could not be removed.
     """
-    if not lake.staged_runs():
+    if not orphans(lake, unchanged_since):
         return []
     with lake.lock(holder):
-        found = orphans(lake)
-        for each in lake.staged_runs():
-            lake.discard_staging(each)
-        if left := lake.staged_runs():
+        found = orphans(lake, unchanged_since)
+        # what an earlier removal left comes first: it has the name that another one needs
+        for each in sorted(found, key=lambda each: not each.name.startswith(REMOVED)):
+            lake.discard_staging(lake.root / STAGING_NAME / each.name)
+        # what could only be renamed is still there under its other name
+        names = {each.name.removeprefix(REMOVED) for each in found}
+        if left := [path for path in lake.staged_runs() if path.name.removeprefix(REMOVED) in names]:
             raise StoreFailed(
                 expected=f"to remove {left[0]}",
                 found="it is still there",
@@ -55,23 +63,29 @@ def clean(lake: Lake, holder: LockHolder) -> list[Orphan]:
     return found
 
 
-def _described(folder: Path) -> Orphan:
-    day, _, run_id = folder.name.removeprefix(REMOVED).partition(".")
-    stats = list(_stats(folder))
-    return Orphan(
-        name=folder.name,
-        day=day,
-        run_id=run_id,
-        files=len(stats),
-        bytes=sum(size for size, _ in stats),
-        changed=datetime.fromtimestamp(max((at for _, at in stats), default=folder.stat().st_mtime), UTC),
-    )
+def _described(path: Path) -> Orphan | None:
+    """Describe an orphan; None where it has just been removed."""
+    with suppress(FileNotFoundError):
+        at = path.lstat().st_mtime
+        day, _, run_id = path.name.removeprefix(REMOVED).partition(".")
+        stats = list(_stats(path))
+        return Orphan(
+            name=path.name,
+            day=day,
+            run_id=run_id,
+            files=len(stats),
+            bytes=sum(size for size, _ in stats),
+            changed=datetime.fromtimestamp(max((at for _, at in stats), default=at), UTC),
+        )
+    return None
 
 
 def _stats(folder: Path) -> Iterator[tuple[int, float]]:
     """Give size and time of each file; one that vanishes meanwhile is none."""
-    for path in folder.rglob("*"):
-        with suppress(FileNotFoundError):
-            if path.is_file():
-                found = path.stat()
+    if folder.is_symlink():
+        return
+    for inner, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                found = Path(inner, name).lstat()
                 yield found.st_size, found.st_mtime

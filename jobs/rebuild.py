@@ -59,6 +59,8 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         steps.end("plan")
         log.info("rebuilding", day=str(day), offsets=plan.offsets, revision=kept.revision)
         with staging(desk, day) as staged:
+            if desk.lake.day_folder(day).exists():
+                desk.lake.require_exchange(staged)
             started = desk.now()
             planned = Planned(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
             reports = settle_plan(desk, planned, staged, steps)

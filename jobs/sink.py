@@ -36,7 +36,7 @@ from jobs.report import (
 )
 from jobs.settle import CODE, VERDICTS, Bounds, Codes, Mask, Settled, settle
 from jobs.sizing import BATCH_BYTES, BATCH_ROWS
-from jobs.storage import make_folder
+from jobs.storage import make_inner_folder
 from jobs.views import joined
 from offsets.errors import AuditFailed, DayStopped
 from offsets.model import Anchor, CauseCount, Tally, Verdict
@@ -115,7 +115,7 @@ def run_task(order: TaskOrder, attempt: str, batches: Iterable[pa.RecordBatch]) 
     """Settle all batches of one task attempt and report; a known failure is reported, not raised."""
     folder = Path(order.attempts) / attempt
     try:
-        make_folder(folder)
+        make_inner_folder(folder)
         task = _Task(order, folder)
         gc.disable()
         for batch in batches:

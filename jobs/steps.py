@@ -24,7 +24,7 @@ import structlog
 from jobs.config import Late
 from jobs.planning import Desk, Planned, expected_files
 from jobs.sizing import piece_rows
-from jobs.storage import LockHolder
+from jobs.storage import LockHolder, make_folder
 from offsets import errors
 from offsets.model import DayPlan, Gaps, Span
 from offsets.recheck import prove_gaps, recheck
@@ -40,22 +40,35 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def staging(desk: Desk, day: date) -> Iterator[Path]:
-    """Give the run's staging folder; it goes when the outcome is known, and stays where it is evidence."""
+    """Make the run's staging folder, and remove it on every way out but an AuditFailed: then it is evidence.
+
+    What a full disk or a signal cut short would fill the disk further. Committed files no longer lie there.
+    """
     staged = desk.lake.stage(day, desk.run_id)
     try:
         if desk.settings.late is Late.AMEND:
             desk.lake.require_links(staged)
-    except errors.StoreFailed:
-        desk.lake.discard_staging(staged)
-        raise
-    try:
         yield staged
-    except (errors.AuditFailed, errors.StoreFailed):
+    except errors.AuditFailed:
         raise
-    except errors.DayStopped:
-        desk.lake.discard_staging(staged)
+    except BaseException:
+        if not _holds_old_day(desk, day, staged):
+            desk.lake.discard_staging(staged)
         raise
     desk.lake.discard_staging(staged)
+
+
+def _holds_old_day(desk: Desk, day: date, staged: Path) -> bool:
+    """Tell whether a rebuild stopped just after its exchange, which may not be durable yet.
+
+    A loss of power would bring the old day back: its files must still be there then.
+    """
+    if not (staged / "day").exists():
+        return False
+    try:
+        return desk.run_id.encode() in (desk.lake.manifest_text(day) or b"")
+    except errors.StoreFailed:
+        return True
 
 
 def require_retained(desk: Desk, spans: Sequence[Span]) -> None:
@@ -96,6 +109,7 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
         files=file_options(desk, plan),
     )
     log.info("settling", day=str(plan.day.date), tasks=tasks, staging=str(staged))
+    make_folder(staged / "attempts")
     try:
         reports = engine.settle(
             plan,

@@ -1,7 +1,8 @@
 """The only code that changes a lake: folders, new files, durable names, the lock.
 
 Relies on a POSIX file system with atomic rename. Hadoop's `FileSystem` is never used for these steps, as
-its exclusive create and its rename are not atomic on local files. It never removes what a reader may see.
+its exclusive create and its rename are not atomic on local files. It never removes what a reader may see,
+and follows no symbolic link but the lake's root: behind any other may lie the files of somebody else.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -28,6 +30,8 @@ RENAME_EXCHANGE: Final = 2
 LOCK_NAME: Final = "_lock"
 NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
 """How stores without hard links refuse one."""
+NO_EXCHANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
+"""How stores, and systems, that cannot exchange two names refuse it."""
 PROBE_NAME: Final = "links"
 STAGING_NAME: Final = "_staging"
 REMOVED: Final = "removed."
@@ -135,10 +139,16 @@ class Lake:
         return str(self.day_folder(day) / MANIFEST_NAME)
 
     def manifest_text(self, day: date) -> bytes | None:
-        """Give a day's manifest, or None where the folder has none."""
-        none = suppress(FileNotFoundError, NotADirectoryError)
-        with store_errors(f"read {self.manifest_place(day)}"), none:
-            return Path(self.manifest_place(day)).read_bytes()
+        """Give a day's manifest, or None where the folder has none.
+
+        Raises:
+            StoreFailed: it cannot be read, or it or its folder is a symbolic link.
+        """
+        place = Path(self.manifest_place(day))
+        require_no_link(place.parent)
+        require_no_link(place)
+        with store_errors(f"read {place}"), suppress(FileNotFoundError, NotADirectoryError):
+            return place.read_bytes()
         return None
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
@@ -163,8 +173,13 @@ class Lake:
             return sorted(self.root.glob(f"{DAY_PREFIX}*/late-{day.isoformat()}-*"))
 
     def staged_runs(self) -> list[Path]:
-        """List the folders below staging: a live run's, or orphans."""
-        with store_errors(f"list {self.root}"), suppress(FileNotFoundError):
+        """List what lies in staging: the folder of a live run, or orphans.
+
+        Raises:
+            StoreFailed: it cannot be listed, or is a symbolic link.
+        """
+        require_no_link(self.root / STAGING_NAME)
+        with store_errors(f"list {self.root / STAGING_NAME}"), suppress(FileNotFoundError):
             return sorted((self.root / STAGING_NAME).iterdir())
         return []
 
@@ -176,10 +191,12 @@ class Lake:
 
         Raises:
             LakeLocked: another run holds it.
+            StoreFailed: the store refused, or the lock is a symbolic link.
         """
         with store_errors(f"make {self.root}"):
             self._make_durable()
-            file = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o666)
+            require_no_link(self.root / LOCK_NAME)
+            file = os.open(self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             self._take(file)
             with store_errors(f"write {self.root / LOCK_NAME}"):
@@ -221,7 +238,12 @@ class Lake:
                 ) from None
 
     def stage(self, day: date, run_id: str) -> Path:
-        """Make the staging folder of one run."""
+        """Make the staging folder of one run.
+
+        Raises:
+            StoreFailed: the store refused, or staging is a symbolic link.
+        """
+        require_no_link(self.root / STAGING_NAME)
         folder = self.root / STAGING_NAME / f"{day.isoformat()}.{run_id}"
         make_folder(folder)
         return folder
@@ -249,9 +271,7 @@ class Lake:
         Raises:
             StoreFailed: the store refused, or cannot do it in one step.
         """
-        target = self.day_folder(day)
-        with store_errors(f"exchange {staged} and {target} in one step"):
-            _exchange(staged, target)
+        exchange(staged, self.day_folder(day))
         sync_folder(self.root)
 
     def amend(self, source: Path, target: Path) -> bool:
@@ -263,6 +283,7 @@ class Lake:
         Raises:
             LedgerBroken: both names are gone, or they are two files.
         """
+        require_no_link(target.parent)
         there, left = _inode(target), _inode(source)
         if left is None and there is not None:  # its name was durable before the other one went
             if source.parent.exists():  # a day that was built again has no such folder
@@ -303,20 +324,51 @@ class Lake:
                 do="Put the lake on a file system that has them, or set `late: set_aside`.",
             ) from error
 
-    def discard_staging(self, staged: Path) -> None:
-        """Remove a folder below staging: a run's own, once its outcome is known, or an orphan.
+    def require_exchange(self, staged: Path) -> None:
+        """Check that the store can exchange two names, before a day is read again for nothing.
 
-        It is renamed first, so that a worker that still writes into it finds nothing there.
+        Raises:
+            StoreFailed: it cannot.
+        """
+        one, other = staged / "one", staged / "other"
+        make_folder(one)
+        make_folder(other)
+        exchange(one, other)
+
+    def discard_staging(self, staged: Path) -> None:
+        """Remove what lies in staging under one name: a run's own folder, or an orphan.
+
+        It is renamed first, so that a worker that still writes into it finds nothing there. Links are removed
+        as links. What the store refuses to remove stays.
         """
         if staged.parent != self.root / STAGING_NAME:
             raise ValueError(f"{staged} is no staging folder of {self.root}")
+        require_no_link(staged.parent)
         with suppress(OSError):
             gone = staged
             if not staged.name.startswith(REMOVED):
                 gone = staged.with_name(f"{REMOVED}{staged.name}")
                 os.rename(staged, gone)
-            shutil.rmtree(gone)
+            if stat.S_ISDIR(os.lstat(gone).st_mode):
+                shutil.rmtree(gone)
+            else:
+                os.unlink(gone)
             os.rmdir(staged.parent)
+
+
+def require_no_link(path: Path) -> None:
+    """Check that a name of the lake is no symbolic link.
+
+    Raises:
+        StoreFailed: it is one, and what lies behind it may be anybody's.
+    """
+    if os.path.islink(path):
+        raise StoreFailed(
+            expected=f"{path} to be a file or a folder of this lake",
+            found=f"a symbolic link to {os.readlink(path)}",
+            do="Nothing behind it was changed. Remove the link, or put what it leads to in its place; only "
+            "the lake's own folder may be a link.",
+        )
 
 
 def make_folder(folder: Path) -> None:
@@ -326,6 +378,12 @@ def make_folder(folder: Path) -> None:
         for each in reversed(missing):
             with suppress(FileExistsError):
                 os.mkdir(each)
+
+
+def make_inner_folder(folder: Path) -> None:
+    """Make a folder in one that is there: a task that outlives its run must not make its staging anew."""
+    with store_errors(f"make {folder}"), suppress(FileExistsError):
+        os.mkdir(folder)
 
 
 def move(source: Path, target: Path) -> None:
@@ -338,6 +396,26 @@ def link(source: Path, target: Path) -> None:
     """Give a file a second name within the store; a taken name is an error."""
     with store_errors(f"link {source} to {target}"):
         os.link(source, target)
+
+
+def exchange(one: Path, other: Path) -> None:
+    """Exchange two names in one step.
+
+    Raises:
+        StoreFailed: the store refused, or cannot do it.
+    """
+    try:
+        _exchange(one, other)
+    except OSError as error:
+        if error.errno not in NO_EXCHANGE:
+            with store_errors(f"exchange {one} and {other} in one step"):
+                raise
+        raise StoreFailed(
+            expected=f"to exchange {one} and {other} in one step, as building a day again needs",
+            found=f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, '?')})",
+            do="The old day stays. Copy the lake to a file system that has Linux's renameat2 with "
+            "RENAME_EXCHANGE, such as ext4, XFS or Btrfs, and build the day again there.",
+        ) from error
 
 
 def hashed(path: Path) -> tuple[str, int]:

@@ -97,6 +97,7 @@ def case(tmp_path: Path) -> Case:
 
 
 def made(folder: Path, *, compacted: bool = False, without: frozenset[int] = frozenset()) -> Case:
+    folder.mkdir(exist_ok=True)
     day = plan(compacted=compacted)
     options = FileOptions(target_size=1 << 20, compression="zstd", origin={"topic": "orders"})
     task = TaskOrder(rules=RULES, bounds=Bounds.of(day, RULES), attempts=str(folder), files=options)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -76,5 +77,80 @@ def test_a_removal_that_was_cut_short_is_an_orphan_too(lake: Lake, monkeypatch: 
             clean(lake, HOLDER)
     (left,) = orphans(lake)
     assert (left.name, left.run_id) == ("removed.2026-03-28.dead", "dead")
+    clean(lake, HOLDER)
+    assert orphans(lake) == []
+
+
+# -- what is no folder of this lake, and what goes away meanwhile
+
+
+def test_staging_that_is_a_link_into_another_lake_is_refused_and_nothing_there_is_touched(
+    lake: Lake, tmp_path: Path
+) -> None:
+    before, mine = files(lake.root), Lake(tmp_path / "mine")
+    mine.root.mkdir()
+    (mine.root / "_staging").symlink_to("../lake")
+    for ask in (
+        lambda: clean(mine, HOLDER),
+        lambda: orphans(mine),
+        lambda: mine.stage(DAY, "run"),
+        lambda: mine.discard_staging(mine.root / "_staging" / f"date={DAY}"),
+        lambda: run_day(desk(mine.root, MemoryTopic()), DAY),
+    ):
+        with pytest.raises(
+            StoreFailed, match=r"_staging to be .* a symbolic link to ../lake.* Remove the link"
+        ):
+            ask()
+    assert files(lake.root) == before
+    (mine.root / "_staging").unlink()
+    run_day(desk(mine.root, MemoryTopic()), DAY)
+
+
+def test_links_and_files_below_staging_are_listed_and_removed_as_what_they_are(
+    lake: Lake, tmp_path: Path
+) -> None:
+    day = lake.day_folder(DAY)
+    kept = files(day)
+    staging = lake.root / "_staging"
+    (staging / "a_link").symlink_to(day)
+    (staging / "a_file").write_bytes(b"x")
+    (staging / "dangling").symlink_to("nowhere")
+    (staging / f"{DAY}.dead" / "inner").symlink_to(day)
+    sizes = {each.name: (each.files, each.bytes) for each in orphans(lake)}
+    assert sizes == {f"{DAY}.dead": (1, 5), "a_file": (0, 0), "a_link": (0, 0), "dangling": (0, 0)}
+    clean(lake, HOLDER)
+    assert not staging.exists()
+    assert files(day) == kept
+
+
+def test_what_a_run_removes_while_it_is_listed_is_no_orphan(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = Lake.staged_runs
+
+    def ends_meanwhile(self: Lake) -> list[Path]:
+        found = listed(self)
+        shutil.rmtree(self.root / "_staging")
+        return found
+
+    monkeypatch.setattr(Lake, "staged_runs", ends_meanwhile)
+    assert orphans(lake) == []
+
+
+def test_only_orphans_of_an_age_go_where_one_is_named(lake: Lake) -> None:
+    old = lake.stage(DAY, "old")
+    then = datetime(2026, 3, 1, tzinfo=UTC)
+    os.utime(old, (then.timestamp(), then.timestamp()))
+    since = then + timedelta(days=1)
+    assert [each.run_id for each in orphans(lake, since)] == ["old"]
+    assert [each.run_id for each in clean(lake, HOLDER, since)] == ["old"]
+    assert [each.run_id for each in orphans(lake)] == ["dead"]
+    assert clean(lake, HOLDER, since) == []
+
+
+def test_a_second_removal_of_one_run_is_not_stopped_by_what_the_first_one_left(lake: Lake) -> None:
+    for name in (f"{DAY}.dead", f"removed.{DAY}.dead"):
+        (lake.root / "_staging" / name).mkdir(exist_ok=True)
+        (lake.root / "_staging" / name / "file").write_bytes(b"x")
     clean(lake, HOLDER)
     assert orphans(lake) == []

@@ -384,6 +384,17 @@ def test_orphans_are_listed_and_removed_when_told_to(config: Path, lake: Path) -
     (lake / "_staging" / "2026-03-30.dead").mkdir(parents=True)
     assert document("clean", "--config", config)[1]["orphans"][0]["run_id"] == "dead"
     assert "clean --execute" in invoke("clean", "--config", config)[1]
+    assert document("clean", "--config", config, "--older-than", "7d")[1]["orphans"] == []
+    assert (
+        invoke("clean", "--config", config, "--older-than", "7d", "--execute")[1]
+        == "nothing lies in staging\n"
+    )
+    for wrong in ("7", "a week", "-1d"):
+        code, told = document("clean", "--config", config, "--older-than", wrong, "--execute")
+        assert (code, told["error"]) == (2, "ConfigWrong")
+    assert (lake / "_staging" / "2026-03-30.dead").exists()
+    assert "removed" in invoke("clean", "--config", config, "--older-than", "0s", "--execute")[1]
+    (lake / "_staging" / "2026-03-30.dead").mkdir(parents=True)
     assert "removed" in invoke("clean", "--config", config, "--execute")[1]
     assert invoke("clean", "--config", config) == (0, "nothing lies in staging\n", "")
 

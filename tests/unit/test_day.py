@@ -429,6 +429,52 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
     assert places(lake) == places(a_lake(3))
 
 
+# -- what a run leaves in staging
+
+FULL = StoreFailed(expected="sync", found="No space left on device (ENOSPC)", do="Free some.")
+WHERE: dict[str, tuple[object, str]] = {
+    "task": (jobs.storage.NewFile, "make_durable"),
+    "audit": (jobs.audit, "audit"),
+    "commit": (Lake, "commit"),
+    "committed": (Lake, "commit"),
+}
+ENDS = [FULL, KeyboardInterrupt(), ZeroDivisionError("a bug"), RunFailed(expected="", found="", do="")]
+
+
+@pytest.mark.parametrize("ended", ENDS, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize("where", WHERE)
+def test_a_run_that_ends_early_leaves_no_staging_and_what_it_committed(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, where: str, ended: BaseException
+) -> None:
+    topic = MemoryTopic(2)
+    three_days(topic)
+    shutil.copytree(a_lake(2), lake)
+
+    owner, step = WHERE[where]
+    done = getattr(owner, step)
+
+    def ending(*args: Any, **named: Any) -> None:
+        if where == "committed":  # the rename was made, and its sync failed
+            done(*args, **named)
+        raise ended
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, step, ending)
+        with pytest.raises(type(ended)):
+            run_day(desk(lake, topic), THIRD)
+    assert not (lake / "_staging").exists()
+    assert run_day(desk(lake, topic), THIRD).already is (where == "committed")
+    assert places(lake) == places(a_lake(3))
+
+
+def test_what_an_audit_refused_stays_as_evidence(lake: Path) -> None:
+    topic = MemoryTopic()
+    orders(topic, FIRST, 30)
+    with pytest.raises(AuditFailed):
+        run_day(desk(lake, topic, engine=LocalEngine(topic, dropped={1})), FIRST)
+    assert list((lake / "_staging").glob("*/attempts/*/*.part"))
+
+
 # -- what stops a day
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -307,6 +308,44 @@ def test_a_store_that_cannot_exchange_keeps_the_old_day(
 
     monkeypatch.setattr(storage, "_exchange", refuse)
     refused(lake, topic, StoreFailed, "in one step")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EINVAL])
+def test_a_store_that_cannot_exchange_is_refused_before_anything_is_read(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(storage, "_exchange", refuse)
+    engine = LocalEngine(topic)
+    refused(lake, topic, StoreFailed, "file system that has Linux's renameat2", engine=engine)
+    assert engine.jobs == 0
+    assert not (lake / "_staging").exists()
+    # a folder that is gone is not exchanged
+    shutil.rmtree(lake / f"date={SECOND}")
+    rebuild(lake, topic, SECOND)
+
+
+def test_the_old_day_stays_in_staging_while_its_successor_may_not_be_durable(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loss of power would undo the exchange, and the old folder is the day again: with all its files."""
+    old = files(lake / f"date={SECOND}")
+    sync = storage.sync_folder
+
+    def unsure(folder: Path) -> None:
+        if folder == lake and (lake / f"date={SECOND}").stat().st_ino not in before:
+            raise StoreFailed(expected=f"to sync {folder}", found="EIO", do="Look.")
+        sync(folder)
+
+    before = {(lake / f"date={SECOND}").stat().st_ino}
+    monkeypatch.setattr(storage, "sync_folder", unsure)
+    with pytest.raises(StoreFailed, match="to sync"):
+        rebuild(lake, topic, SECOND)
+    (left,) = (lake / "_staging").glob("*/day")
+    assert files(left) == old
+    assert json.loads((lake / f"date={SECOND}" / MANIFEST_NAME).read_bytes())["revision"] == 2
 
 
 def test_only_a_committed_day_is_built_again(lake: Path, topic: MemoryTopic) -> None:

@@ -50,7 +50,15 @@ def record(offset: int, when: datetime | None = NOON, *, stamp: int = STAMP) -> 
 
 
 def run(folder: Path, *batches: pa.RecordBatch, **changed: Any) -> TaskReport:
+    folder.mkdir(exist_ok=True)
     return run_task(task_order(folder, **changed), "a", iter(batches))
+
+
+def test_a_task_that_outlives_its_run_makes_no_folder_again(tmp_path: Path) -> None:
+    report = run_task(task_order(tmp_path / "removed"), "a", iter([rows_of(0, [record(0)])]))
+    assert report.failure is not None
+    assert report.failure["error"] == "StoreFailed"
+    assert list(tmp_path.iterdir()) == []
 
 
 def counts(report: TaskReport) -> dict[Verdict, tuple[int, int, int]]:

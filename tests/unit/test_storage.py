@@ -143,6 +143,26 @@ def test_a_new_lakes_own_name_is_made_durable(lake: Lake, monkeypatch: pytest.Mo
     assert {str(lake.root.parent), str(lake.root.parent.parent)} <= set(synced)
 
 
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_keeps_its_text(lake: Lake) -> None:
+    lake.root.mkdir(parents=True)
+    other = lake.root.parent / "other"
+    other.write_bytes(b"somebody's")
+    (lake.root / "_lock").symlink_to(other)
+    with pytest.raises(StoreFailed, match=r"_lock to be .* a symbolic link"), lake.lock(HOLDER):
+        pass
+    assert other.read_bytes() == b"somebody's"
+
+
+def test_a_lakes_own_folder_may_be_a_link(lake: Lake, tmp_path: Path) -> None:
+    lake.root.mkdir(parents=True)
+    (tmp_path / "link").symlink_to(lake.root)
+    by_link = Lake(tmp_path / "link")
+    with by_link.lock(HOLDER), pytest.raises(LakeLocked), lake.lock(HOLDER):
+        pass
+    by_link.discard_staging(by_link.stage(DAY, "r1"))
+    assert lake.staged_runs() == []
+
+
 # -- days
 
 
@@ -167,6 +187,34 @@ def test_a_manifest_is_given_as_it_lies_there_or_not_at_all(lake: Lake) -> None:
     assert lake.manifest_text(DAY) is None
     Path(lake.manifest_place(DAY)).write_bytes(b"text")
     assert lake.manifest_text(DAY) == b"text"
+
+
+@pytest.mark.parametrize("which", ["folder", "manifest"])
+def test_a_day_behind_a_link_is_refused(lake: Lake, tmp_path: Path, which: str) -> None:
+    folder, away = lake.day_folder(DAY), tmp_path / "away"
+    folder.mkdir(parents=True)
+    place = Path(lake.manifest_place(DAY))
+    place.write_bytes(b"text")
+    moved = folder if which == "folder" else place
+    moved.rename(away)
+    moved.symlink_to(away)
+    with pytest.raises(StoreFailed, match=r"symbolic link.* put what it leads to in its place"):
+        lake.manifest_text(DAY)
+    moved.unlink()
+    away.rename(moved)
+    assert lake.manifest_text(DAY) == b"text"
+
+
+def test_a_late_file_is_not_brought_behind_a_link(lake: Lake, tmp_path: Path) -> None:
+    (tmp_path / "away").mkdir()
+    lake.root.mkdir(parents=True)
+    lake.day_folder(DAY).symlink_to(tmp_path / "away")
+    late = lake.root / "late"
+    late.write_bytes(b"rows")
+    with pytest.raises(StoreFailed, match="symbolic link"):
+        lake.amend(late, lake.day_folder(DAY) / "late")
+    assert late.exists()
+    assert list((tmp_path / "away").iterdir()) == []
 
 
 def test_a_file_in_the_place_of_a_day_is_no_manifest(lake: Lake) -> None:
