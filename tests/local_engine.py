@@ -28,7 +28,7 @@ from jobs.sink import TaskOrder, run_task
 from jobs.sizing import BatchLimit
 from jobs.storage import Lake
 from offsets.errors import RunFailed
-from offsets.model import DayPlan, micros
+from offsets.model import DayPlan, micros, millis
 from tests.memory_topic import MemoryTopic, Record
 
 Batches = Iterator[pa.RecordBatch]
@@ -43,6 +43,7 @@ RULES = Rules(
     tombstones=Tombstones.QUARANTINE,
 )
 ZONE = "Europe/Amsterdam"
+BEFORE_1900 = millis(datetime(1900, 1, 1, tzinfo=UTC))
 
 
 class Crash(Exception):
@@ -56,8 +57,12 @@ def order(event_time: datetime | int, id: str = "o", n: int = 0) -> bytes:
 
 
 def rows_of(partition: int, records: list[Record], *, headers: bool = False) -> pa.RecordBatch:
-    """Make a batch as Spark's Kafka source delivers it."""
-    stamps = [each.timestamp * 1000 for each in records]
+    """Make a batch as Spark's Kafka source delivers it.
+
+    Raises:
+        RunFailed: Spark's arithmetic overflows on a stamp.
+    """
+    stamps = [_as_spark_tells(each.timestamp) for each in records]
     columns = {
         "partition": pa.array([partition] * len(records), pa.int32()),
         "offset": pa.array([each.offset for each in records], pa.int64()),
@@ -70,6 +75,14 @@ def rows_of(partition: int, records: list[Record], *, headers: bool = False) -> 
             [[{"key": key, "value": value} for key, value in each.headers] for each in records], HEADERS
         )
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _as_spark_tells(stamp: int) -> int:
+    """Give a stamp in microseconds; Spark moves what is before 1900 to another calendar."""
+    micros = stamp * 1000
+    if abs(micros) >= 1 << 63:
+        raise RunFailed(expected="the job to end well", found="long overflow", do="Run the day again.")
+    return micros if stamp >= BEFORE_1900 else max(micros - 2 * 86_400_000_000, -(1 << 63))
 
 
 @dataclass
