@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -27,8 +27,9 @@ from jobs.report import TaskReport
 from jobs.sink import TaskOrder, run_task
 from jobs.sizing import BatchLimit
 from jobs.storage import Lake
-from offsets.errors import RunFailed
-from offsets.model import DayPlan, micros, millis
+from offsets.errors import RunFailed, revived
+from offsets.model import micros, millis
+from offsets.ranges import Offsets
 from tests.memory_topic import MemoryTopic, Record
 
 Batches = Iterator[pa.RecordBatch]
@@ -109,7 +110,8 @@ class LocalEngine:
 
     def settle(
         self,
-        plan: DayPlan,
+        topic: str,
+        reads: Mapping[int, Offsets],
         order: TaskOrder,
         *,
         tasks: int,
@@ -117,13 +119,15 @@ class LocalEngine:
         batches: BatchLimit,
         progress: Callable[[int, int], None],
     ) -> list[TaskReport]:
-        """Run one job over the plan's spans."""
+        """Run one job over these offsets of each partition."""
+        assert topic == self.topic.name
         self.jobs += 1
         if tasks < self.least_tasks:
-            tasks, piece = self.least_tasks, max(plan.offsets // (self.least_tasks * 2), 1)
+            offsets = sum(map(len, reads.values()))
+            tasks, piece = self.least_tasks, max(offsets // (self.least_tasks * 2), 1)
         numbers = count()
         reports = []
-        for number, pieces in enumerate(self._cut(plan, tasks, piece)):
+        for number, pieces in enumerate(self._cut(reads, tasks, piece)):
             self.tasks += 1
             sent: TaskOrder = pickle.loads(pickle.dumps(order))
             headers = "headers" in order.rules.kafka_columns
@@ -131,6 +135,8 @@ class LocalEngine:
                 with suppress(Crash):
                     run_task(sent, f"{self.tasks}-failed", _dying(self._read(pieces, headers, count())))
             report = run_task(sent, f"{self.tasks}-a", self._read(pieces, headers, numbers))
+            if report.failure and report.failure["error"] == RunFailed.__name__:
+                raise revived(report.failure)  # what the source raises fails Spark's job
             reports.append(pickle.loads(pickle.dumps(report)))
             progress(number + 1, tasks)
         self.between()
@@ -138,11 +144,11 @@ class LocalEngine:
             raise RunFailed(expected="the job to end well", found="it did not", do="Run the day again.")
         return reports
 
-    def _cut(self, plan: DayPlan, tasks: int, piece: int) -> list[list[tuple[int, int, int]]]:
+    def _cut(self, reads: Mapping[int, Offsets], tasks: int, piece: int) -> list[list[tuple[int, int, int]]]:
         pieces = [
-            (span.partition, at, min(at + piece, range_[1]))
-            for ranges in zip_longest(*(span.reads for span in plan.spans))
-            for span, range_ in zip(plan.spans, ranges, strict=True)
+            (partition, at, min(at + piece, range_[1]))
+            for ranges in zip_longest(*reads.values())
+            for partition, range_ in zip(reads, ranges, strict=True)
             if range_
             for at in range(range_[0], range_[1], piece)
         ]
