@@ -7,7 +7,7 @@ Spark nor Arrow, so that a plan is there at once.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
@@ -23,6 +23,7 @@ from offsets.errors import BrokerBehind, ConfigWrong, LedgerBroken
 from offsets.ledger import Ledger, read_ledger
 from offsets.model import DayPlan, LostOffsets, Manifest
 from offsets.plan import Terms, bounds, plan_day, require_over
+from offsets.ranges import Offsets
 from offsets.survey import Survey, survey
 from offsets.topic import TopicReader
 
@@ -43,7 +44,8 @@ class Engine(Protocol):
 
     def settle(
         self,
-        plan: DayPlan,
+        topic: str,
+        reads: Mapping[int, Offsets],
         order: TaskOrder,
         *,
         tasks: int,
@@ -51,7 +53,7 @@ class Engine(Protocol):
         batches: BatchLimit,
         progress: Callable[[int, int], None],
     ) -> list[TaskReport]:
-        """Run one job over the plan's spans."""
+        """Run one job over these offsets of each partition."""
         ...
 
 

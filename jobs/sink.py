@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import date
+from datetime import UTC, date, datetime
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -39,13 +39,19 @@ from jobs.sizing import BATCH_BYTES, BATCH_ROWS
 from jobs.storage import make_inner_folder
 from jobs.views import joined
 from offsets.errors import AuditFailed, DayStopped
-from offsets.model import Anchor, CauseCount, Tally, Verdict
+from offsets.model import Anchor, CauseCount, Tally, Verdict, micros
 from offsets.topic import digest_of
 
 OPEN_LATE_DAYS: Final = 64
 """How many late days a task keeps files open for; the least recently met is closed first."""
 LATE_BYTES: Final = 64 << 20
 """How much late rows of all days may wait in memory."""
+NO_STAMP: Final = -1_000
+"""Kafka's NO_TIMESTAMP, -1 ms."""
+FAR: Final = 1 << 62
+"""Farther from 1970 no stamp is told; what is left of an int64 is room for subtractions."""
+OLDEST: Final = micros(datetime(1901, 1, 1, tzinfo=UTC))
+"""Spark moves older stamps to another calendar, by the zone of its JVM."""
 FEW_RUNS: Final = 16
 """Up to so many runs of a batch's rows are slices of it; with more, one filter copies them."""
 
@@ -62,7 +68,11 @@ class TaskOrder:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One batch of records as the source delivers them; `kafka_timestamp` is null where there is none."""
+    """One batch of records as the source delivers them.
+
+    `kafka_timestamp` is null where there is none. Where clients tell it differently, or nearly overflow, it
+    is FAR before or after 1970: out of any validity window and of all years.
+    """
 
     partition: Longs
     offset: Longs
@@ -74,12 +84,10 @@ class Batch:
     @classmethod
     def of(cls, rows: pa.RecordBatch) -> Batch:
         """Take the source's columns."""
-        stamps = rows["timestamp"]
-        none = pc.less(stamps.cast(pa.int64()), 0)
         return cls(
             partition=rows["partition"].to_numpy().astype(np.int64),
             offset=rows["offset"].to_numpy(),
-            kafka_timestamp=pc.if_else(none, pa.scalar(None, stamps.type), stamps),
+            kafka_timestamp=_stamps(rows["timestamp"]),
             key=rows["key"],
             value=rows["value"],
             headers=rows["headers"] if "headers" in rows.schema.names else None,
@@ -109,6 +117,17 @@ class Batch:
             timestamp=-1 if stamp is None else stamp // 1000,
             digest=digest_of(self.key[row].as_py(), self.value[row].as_py()),
         )
+
+
+def _stamps(column: pa.Array) -> pa.Array:
+    """Take Kafka's timestamps: of those below zero only -1 ms is none."""
+    micros = column.cast(pa.int64())
+    edges = pc.min_max(micros).as_py()
+    if edges["min"] is None or (edges["min"] >= 0 and edges["max"] <= FAR):
+        return column
+    micros = pc.if_else(pc.equal(micros, NO_STAMP), pa.scalar(None, pa.int64()), micros)
+    micros = pc.if_else(pc.less(micros, OLDEST), pa.scalar(-FAR, pa.int64()), micros)
+    return pc.min_element_wise(micros, FAR, skip_nulls=False).cast(column.type)
 
 
 def run_task(order: TaskOrder, attempt: str, batches: Iterable[pa.RecordBatch]) -> TaskReport:

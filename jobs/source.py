@@ -35,7 +35,7 @@ from jobs.sink import TaskOrder, gathered, run_task
 from jobs.sizing import BatchLimit
 from jobs.worker import spare_archives
 from offsets.errors import RunFailed
-from offsets.model import DayPlan
+from offsets.ranges import Offsets
 
 log = structlog.get_logger(__name__)
 Progress = Callable[[int, int], None]
@@ -142,7 +142,8 @@ class Engine:
 
     def settle(
         self,
-        plan: DayPlan,
+        topic: str,
+        reads: Mapping[int, Offsets],
         order: TaskOrder,
         *,
         tasks: int,
@@ -150,7 +151,7 @@ class Engine:
         batches: BatchLimit,
         progress: Progress,
     ) -> list[TaskReport]:
-        """Run one job over the plan's spans: one task attempt, one report.
+        """Run one job over these offsets of each partition: one task attempt, one report.
 
         Raises:
             RunFailed: Spark gave up.
@@ -167,7 +168,9 @@ class Engine:
         with _job_errors(), self._watched(tasks, progress):
             self.session.conf.set(f"{ARROW}.maxRecordsPerBatch", batches.rows)
             self.session.conf.set(f"{ARROW}.maxBytesPerBatch", batches.bytes or UNWEIGHED)
-            frame = _records(self.session, plan, self._kafka, piece=piece, headers=headers).coalesce(tasks)
+            frame = _records(self.session, topic, reads, self._kafka, piece=piece, headers=headers).coalesce(
+                tasks
+            )
             rows = frame.mapInArrow(settle_task, "report binary").collect()
         return [pickle.loads(bytes(row.report)) for row in rows]
 
@@ -211,19 +214,25 @@ class Engine:
 
 
 def _records(
-    session: SparkSession, plan: DayPlan, kafka: Mapping[str, str], *, piece: int, headers: bool
+    session: SparkSession,
+    topic: str,
+    reads: Mapping[int, Offsets],
+    kafka: Mapping[str, str],
+    *,
+    piece: int,
+    headers: bool,
 ) -> DataFrame:
-    """Give exactly the plan's offsets as a frame: one source for the n-th ranges of all partitions."""
+    """Return exactly these offsets as a frame: one source for the n-th ranges of all partitions."""
     wanted = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
     reader = session.read.format("kafka").options(**READ, **kafka)
     reader = reader.option("maxRecordsPerPartition", piece).option("includeHeaders", headers)
     frames = []
-    for ranges in zip_longest(*(span.reads for span in plan.spans)):
-        here = {span.partition: range_ for span, range_ in zip(plan.spans, ranges, strict=True) if range_}
+    for ranges in zip_longest(*reads.values()):
+        here = {part: range_ for part, range_ in zip(reads, ranges, strict=True) if range_}
         options = {
-            "assign": {plan.topic.name: list(here)},
-            "startingOffsets": {plan.topic.name: {part: from_ for part, (from_, _) in here.items()}},
-            "endingOffsets": {plan.topic.name: {part: until for part, (_, until) in here.items()}},
+            "assign": {topic: list(here)},
+            "startingOffsets": {topic: {part: from_ for part, (from_, _) in here.items()}},
+            "endingOffsets": {topic: {part: until for part, (_, until) in here.items()}},
         }
         frames.append(reader.options(**{name: json.dumps(each) for name, each in options.items()}).load())
     return reduce(DataFrame.union, frames).select(*wanted)

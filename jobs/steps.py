@@ -10,7 +10,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -27,6 +27,7 @@ from jobs.sizing import piece_rows
 from jobs.storage import LockHolder, make_folder
 from offsets import errors
 from offsets.model import DayPlan, Gaps, Span
+from offsets.ranges import Offsets
 from offsets.recheck import prove_gaps, recheck
 
 if TYPE_CHECKING:
@@ -98,6 +99,7 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
         return []
     from jobs.settle import Bounds
     from jobs.sink import TaskOrder
+    from jobs.stamps import OVERFLOW, find_stretches, rest_of, settle_stretches
 
     engine = desk.engine()
     tasks = expected_files(desk, planned, engine.cores)
@@ -110,24 +112,45 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
     )
     log.info("settling", day=str(plan.day.date), tasks=tasks, staging=str(staged))
     make_folder(staged / "attempts")
+
+    def settle(reads: Mapping[int, Offsets]) -> list[TaskReport]:
+        with _topic_asked_first(desk, plan):
+            return engine.settle(
+                plan.topic.name,
+                reads,
+                order,
+                tasks=tasks,
+                piece=piece_rows(plan, tasks),
+                batches=planned.batches,
+                progress=desk.progress,
+            )
+
     try:
-        reports = engine.settle(
-            plan,
-            order,
-            tasks=tasks,
-            piece=piece_rows(plan, tasks),
-            batches=planned.batches,
-            progress=desk.progress,
-        )
-    except errors.RunFailed:
-        # the topic may tell better than Spark what went wrong
-        nothing = [Gaps(partition=span.partition, offsets=span.reads) for span in plan.spans]
-        recheck(desk.broker(), plan, nothing, plan.consumed)
-        raise
+        reports = settle({span.partition: span.reads for span in plan.spans})
+    except errors.RunFailed as failed:
+        # a search reads the whole day again: only the one error that such records cause is worth it
+        overflow = OVERFLOW in failed.found
+        stretches = find_stretches(desk.broker(), plan, desk.progress) if overflow else {}
+        if not stretches:
+            raise
+        rest = rest_of(plan, stretches)
+        reports = settle(rest) if any(map(len, rest.values())) else []
+        reports.append(settle_stretches(desk.broker(), plan, stretches, order))
     for report in reports:
         if report.failure:
             raise errors.revived(report.failure)
     return reports
+
+
+@contextmanager
+def _topic_asked_first(desk: Desk, plan: DayPlan) -> Iterator[None]:
+    """Look at the topic where the job fails: it may tell better than Spark what went wrong."""
+    try:
+        yield
+    except errors.RunFailed:
+        nothing = [Gaps(partition=span.partition, offsets=span.reads) for span in plan.spans]
+        recheck(desk.broker(), plan, nothing, plan.consumed)
+        raise
 
 
 def audit_day(

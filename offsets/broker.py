@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import structlog
@@ -38,7 +39,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from offsets.errors import BrokerUnavailable, ConfigWrong, OffsetsLost
 from offsets.model import TopicIdentity, Watermarks
 from offsets.ranges import Offsets, Range
-from offsets.topic import SeenRecord, TopicDescription, digest_of, retention_of
+from offsets.topic import FullRecord, SeenRecord, TopicDescription, digest_of, retention_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -59,6 +60,9 @@ REFUSED = {
 BEYOND = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 MANY: Final = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 64 << 10}
 """What a client needs that reads all there is, not a few records here and there."""
+AT_ONCE: Final = 10_000
+BYTES_AT_ONCE: Final = 8 << 20
+"""So many records, or bytes, of a stream are held at a time."""
 UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
 
@@ -187,18 +191,10 @@ class Broker:
         """
         if from_ >= until:
             return Offsets()
-        try:
+        with _beyond(topic, partition, from_):
             return self._patiently(
                 f"records of {topic}-{partition}", lambda: self._all_of(topic, partition, from_, until)
             )
-        except KafkaException as error:
-            if error.args[0].code() not in BEYOND:
-                raise
-            raise OffsetsLost(
-                expected=f"partition {partition} of {topic} to begin at or below offset {from_}",
-                found=error.args[0].str(),
-                do="Ask for the log start again.",
-            ) from None
 
     def _all_of(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
         if self._reader is None:
@@ -217,6 +213,47 @@ class Broker:
                 break
         self._reader.unassign()
         return Offsets(ranges)
+
+    def stream(
+        self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
+    ) -> Iterator[FullRecord]:
+        """Read all visible records of `[from_, until)`, few at a time; headers only when asked for.
+
+        Raises:
+            OffsetsLost: the log starts above `from_` by now.
+        """
+        reader = Consumer({**self._consumer_settings, **MANY})
+        what, at, more = f"records of {topic}-{partition}", from_, from_ < until
+        try:
+            while more:
+                ask = partial(self._some, reader, TopicPartition(topic, partition, at), until)
+                with _beyond(topic, partition, at):
+                    found, more = self._patiently(what, ask)
+                for message in found:
+                    record = _full(message, headers=headers)
+                    at = record.offset + 1
+                    yield record
+        finally:
+            reader.close()
+
+    def _some(self, reader: Consumer, where: TopicPartition, until: int) -> tuple[list[Message], bool]:
+        """Read on from an offset, up to AT_ONCE; the second value tells whether there is more."""
+        if reader.position([where])[0].offset != where.offset:
+            # at the start, and where a try before failed half-way
+            reader.assign([where])
+        found: list[Message] = []
+        size = 0
+        for message in _messages(reader, self._request):
+            offset = message.offset()
+            if offset is None or offset >= until:
+                return found, False
+            found.append(message)
+            size += len(message)
+            if offset == until - 1:
+                return found, False
+            if len(found) >= AT_ONCE or size >= BYTES_AT_ONCE:
+                return found, True
+        return found, False
 
     def _list_offsets(
         self, topic: str, specs: Mapping[int, OffsetSpec], isolation: IsolationLevel
@@ -346,6 +383,30 @@ def _messages(consumer: Consumer, patience: float) -> Iterator[Message]:
             return
         else:
             raise KafkaException(problem)
+
+
+@contextmanager
+def _beyond(topic: str, partition: int, from_: int) -> Iterator[None]:
+    """Turn the answer that an offset is out of range into what it means."""
+    try:
+        yield
+    except KafkaException as error:
+        if error.args[0].code() not in BEYOND:
+            raise
+        raise OffsetsLost(
+            expected=f"partition {partition} of {topic} to begin at or below offset {from_}",
+            found=error.args[0].str(),
+            do="Ask for the log start again.",
+        ) from None
+
+
+def _full(message: Message, *, headers: bool) -> FullRecord:
+    offset = message.offset()
+    assert offset is not None, "only an error has none"
+    kind, timestamp = message.timestamp()
+    stamp = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
+    more = tuple(message.headers() or ()) if headers else ()
+    return FullRecord(offset, stamp, message.key(), message.value(), more)
 
 
 def _seen(message: Message, offset: int) -> SeenRecord:

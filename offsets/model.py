@@ -19,6 +19,8 @@ from offsets.ranges import Offsets
 UTC = ZoneInfo("UTC")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
+LAST_STAMP = (1 << 62) // 1000
+"""Kafka timestamps (ms) farther from 1970 are near what an int64 of microseconds holds, or beyond it."""
 
 
 def micros(instant: datetime) -> int:
@@ -138,6 +140,19 @@ class Anchor:
     offset: int
     timestamp: int
     digest: str
+
+    def is_of(self, read: Anchor) -> bool:
+        """Tell whether a record read now is the same one.
+
+        Spark and librdkafka tell stamps before 1900 differently, Spark none beyond LAST_STAMP, and older
+        manifests say -1 of all that are below zero: of such stamps only the kind is compared.
+        """
+        ours, theirs = ((a.offset, a.digest, _common(a.timestamp)) for a in (self, read))
+        return ours == theirs
+
+
+def _common(stamp: int) -> int:
+    return max(-1, min(stamp, LAST_STAMP))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -248,7 +248,7 @@ def check_anchor(
     """
     part, anchor = checkpoint.partition, checkpoint.anchor
     records = list(seen)
-    if anchor and records and records[0].anchor == anchor:
+    if anchor and records and anchor.is_of(records[0].anchor):
         records.pop(0)
     elif anchor and anchor.offset >= log_start and not compacted:
         raise _changed(

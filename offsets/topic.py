@@ -6,10 +6,10 @@ Pure. The broker answers these questions; so can a topic held in memory.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from offsets.model import Anchor, TopicIdentity, Watermarks, is_compacted
 from offsets.ranges import Offsets
@@ -67,6 +67,16 @@ class SeenRecord:
         return Anchor(offset=self.offset, timestamp=self.timestamp, digest=self.digest)
 
 
+class FullRecord(NamedTuple):
+    """One record with all that a task is given of it; `timestamp` in Kafka's milliseconds (-1: none)."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
 def digest_of(key: bytes | None, value: bytes | None) -> str:
     """Hash key and value, each with its length, so that no two pairs look the same."""
     both = hashlib.sha256()
@@ -97,6 +107,16 @@ class TopicReader(Protocol):
 
     def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
         """Give the offsets of all visible records of `[from_, until)`.
+
+        Raises:
+            OffsetsLost: the log starts above `from_` by now.
+        """
+        ...
+
+    def stream(
+        self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
+    ) -> Iterator[FullRecord]:
+        """Read all visible records of `[from_, until)`, few at a time; headers only when asked for.
 
         Raises:
             OffsetsLost: the log starts above `from_` by now.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import pickle
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -27,8 +27,9 @@ from jobs.report import TaskReport
 from jobs.sink import TaskOrder, run_task
 from jobs.sizing import BatchLimit
 from jobs.storage import Lake
-from offsets.errors import RunFailed
-from offsets.model import DayPlan, micros
+from offsets.errors import RunFailed, revived
+from offsets.model import micros, millis
+from offsets.ranges import Offsets
 from tests.memory_topic import MemoryTopic, Record
 
 Batches = Iterator[pa.RecordBatch]
@@ -43,6 +44,7 @@ RULES = Rules(
     tombstones=Tombstones.QUARANTINE,
 )
 ZONE = "Europe/Amsterdam"
+BEFORE_1900 = millis(datetime(1900, 1, 1, tzinfo=UTC))
 
 
 class Crash(Exception):
@@ -56,8 +58,12 @@ def order(event_time: datetime | int, id: str = "o", n: int = 0) -> bytes:
 
 
 def rows_of(partition: int, records: list[Record], *, headers: bool = False) -> pa.RecordBatch:
-    """Make a batch as Spark's Kafka source delivers it."""
-    stamps = [each.timestamp * 1000 for each in records]
+    """Make a batch as Spark's Kafka source delivers it.
+
+    Raises:
+        RunFailed: Spark's arithmetic overflows on a stamp.
+    """
+    stamps = [_as_spark_tells(each.timestamp) for each in records]
     columns = {
         "partition": pa.array([partition] * len(records), pa.int32()),
         "offset": pa.array([each.offset for each in records], pa.int64()),
@@ -70,6 +76,14 @@ def rows_of(partition: int, records: list[Record], *, headers: bool = False) -> 
             [[{"key": key, "value": value} for key, value in each.headers] for each in records], HEADERS
         )
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _as_spark_tells(stamp: int) -> int:
+    """Give a stamp in microseconds; Spark moves what is before 1900 to another calendar."""
+    micros = stamp * 1000
+    if abs(micros) >= 1 << 63:
+        raise RunFailed(expected="the job to end well", found="long overflow", do="Run the day again.")
+    return micros if stamp >= BEFORE_1900 else max(micros - 2 * 86_400_000_000, -(1 << 63))
 
 
 @dataclass
@@ -96,7 +110,8 @@ class LocalEngine:
 
     def settle(
         self,
-        plan: DayPlan,
+        topic: str,
+        reads: Mapping[int, Offsets],
         order: TaskOrder,
         *,
         tasks: int,
@@ -104,13 +119,15 @@ class LocalEngine:
         batches: BatchLimit,
         progress: Callable[[int, int], None],
     ) -> list[TaskReport]:
-        """Run one job over the plan's spans."""
+        """Run one job over these offsets of each partition."""
+        assert topic == self.topic.name
         self.jobs += 1
         if tasks < self.least_tasks:
-            tasks, piece = self.least_tasks, max(plan.offsets // (self.least_tasks * 2), 1)
+            offsets = sum(map(len, reads.values()))
+            tasks, piece = self.least_tasks, max(offsets // (self.least_tasks * 2), 1)
         numbers = count()
         reports = []
-        for number, pieces in enumerate(self._cut(plan, tasks, piece)):
+        for number, pieces in enumerate(self._cut(reads, tasks, piece)):
             self.tasks += 1
             sent: TaskOrder = pickle.loads(pickle.dumps(order))
             headers = "headers" in order.rules.kafka_columns
@@ -118,6 +135,8 @@ class LocalEngine:
                 with suppress(Crash):
                     run_task(sent, f"{self.tasks}-failed", _dying(self._read(pieces, headers, count())))
             report = run_task(sent, f"{self.tasks}-a", self._read(pieces, headers, numbers))
+            if report.failure and report.failure["error"] == RunFailed.__name__:
+                raise revived(report.failure)  # what the source raises fails Spark's job
             reports.append(pickle.loads(pickle.dumps(report)))
             progress(number + 1, tasks)
         self.between()
@@ -125,11 +144,11 @@ class LocalEngine:
             raise RunFailed(expected="the job to end well", found="it did not", do="Run the day again.")
         return reports
 
-    def _cut(self, plan: DayPlan, tasks: int, piece: int) -> list[list[tuple[int, int, int]]]:
+    def _cut(self, reads: Mapping[int, Offsets], tasks: int, piece: int) -> list[list[tuple[int, int, int]]]:
         pieces = [
-            (span.partition, at, min(at + piece, range_[1]))
-            for ranges in zip_longest(*(span.reads for span in plan.spans))
-            for span, range_ in zip(plan.spans, ranges, strict=True)
+            (partition, at, min(at + piece, range_[1]))
+            for ranges in zip_longest(*reads.values())
+            for partition, range_ in zip(reads, ranges, strict=True)
             if range_
             for at in range(range_[0], range_[1], piece)
         ]

@@ -7,7 +7,7 @@ the log start is an error.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -15,7 +15,7 @@ from enum import Enum, auto
 from offsets.errors import ConfigWrong, OffsetsLost
 from offsets.model import TopicIdentity, Watermarks, millis
 from offsets.ranges import Offsets
-from offsets.topic import SeenRecord, TopicDescription, digest_of
+from offsets.topic import FullRecord, SeenRecord, TopicDescription, digest_of
 
 NO_TIMESTAMP = -1
 
@@ -255,6 +255,18 @@ class MemoryTopic:
         if from_ < log.log_start:
             raise OffsetsLost(expected=f"offset {from_}", found=f"{log.log_start} first", do="Look.")
         return Offsets.of((each.offset, each.offset + 1) for each in log.visible(from_, until))
+
+    def stream(
+        self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
+    ) -> Iterator[FullRecord]:
+        """Give the visible records one by one; headers only when asked for."""
+        self._asked("stream", topic)
+        log = self.logs[partition]
+        if from_ < log.log_start:
+            raise OffsetsLost(expected=f"offset {from_}", found=f"{log.log_start} first", do="Look.")
+        for each in log.visible(from_, until):
+            more = each.headers if headers else ()
+            yield FullRecord(each.offset, each.timestamp, each.key, each.value, more)
 
     def _asked(self, question: str, topic: str) -> None:
         if topic != self.name:

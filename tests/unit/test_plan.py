@@ -321,6 +321,29 @@ def test_an_anchor_with_another_stamp_or_another_key_is_another_record() -> None
             second_plan(topic, known)
 
 
+LIMIT = 4_611_686_018_427_387
+
+
+@pytest.mark.parametrize(
+    "kept, read, same",
+    [
+        (-1, -86_400_000, True),  # manifests before today's say -1 of any stamp below zero
+        (-4_000_000_000_000, -4_000_172_800_000, True),
+        (LIMIT, 1 << 62, True),
+        (LIMIT, LIMIT - 1, False),
+        (-1, 0, False),
+        (5, 6, False),
+    ],
+)
+def test_an_anchor_is_compared_by_its_stamp_only_where_all_clients_tell_the_same(
+    kept: int, read: int, same: bool
+) -> None:
+    anchor = Anchor(offset=3, timestamp=kept, digest="d")
+    assert anchor.is_of(Anchor(offset=3, timestamp=read, digest="d")) is same
+    assert not anchor.is_of(Anchor(offset=4, timestamp=kept, digest="d"))
+    assert not anchor.is_of(Anchor(offset=3, timestamp=kept, digest="e"))
+
+
 def test_a_record_where_there_was_a_gap_is_refused() -> None:
     topic = topic_of(5)
     topic.marker(0, NOW)

@@ -23,7 +23,7 @@ from jobs.parquet import FileOptions
 from jobs.record.decode import Decoder
 from jobs.record.schema import INSTANT
 from jobs.report import TaskReport, joined_by_partition
-from jobs.sink import Batch, TaskOrder, gathered, run_task
+from jobs.sink import OLDEST, Batch, TaskOrder, gathered, run_task
 from jobs.storage import NewFile
 from offsets.errors import AuditFailed, StoreFailed, revived
 from offsets.model import Anchor, Verdict
@@ -185,23 +185,37 @@ def test_the_anchor_is_the_last_record_whatever_its_verdict(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("zone", [None, "UTC"])
-def test_a_stamp_below_zero_is_none(zone: str | None) -> None:
+def test_a_negative_stamp_is_taken_as_none_only_where_it_is_minus_one(zone: str | None) -> None:
     """Kafka's -1 comes as the last millisecond of 1969, and null stays null."""
-    stamps = pa.array([-1000, 0, None, 5], pa.int64()).cast(pa.timestamp("us", zone))
-    rows = pa.RecordBatch.from_pydict(
-        {
-            "partition": pa.array([0] * 4, pa.int32()),
-            "offset": pa.array(range(4), pa.int64()),
-            "timestamp": stamps,
-            "key": pa.nulls(4, pa.binary()),
-            "value": pa.nulls(4, pa.binary()),
-        }
-    )
-    batch = Batch.of(rows)
-    assert batch.kafka_timestamp.is_valid().to_pylist() == [False, True, False, True]
-    assert batch.kafka_timestamp.type == stamps.type
-    assert [batch.last(row).timestamp for row in range(4)] == [-1, 0, -1, 0]
+    batch = stamped([-1000, 0, None, 5, -2000, -86_400_000_000], zone)
+    assert batch.kafka_timestamp.is_valid().to_pylist() == [False, True, False, True, True, True]
+    assert batch.kafka_timestamp.cast(pa.int64()).to_pylist()[4:] == [-2000, -86_400_000_000]
+    assert [batch.last(row).timestamp for row in range(6)] == [-1, 0, -1, 0, -2, -86_400_000]
     assert batch.headers is None
+
+
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_stamps_that_clients_tell_differently_are_out_of_all_years(zone: str | None) -> None:
+    """Spark moves what is before 1900 to another calendar; nothing near int64's ends can be subtracted."""
+    far = 1 << 62
+    micros = [(1 << 63) - 1, far + 1, far - 1, 0, OLDEST, OLDEST - 1, -far, -(1 << 63)]
+    batch = stamped([*micros, None, -1000], zone)
+    said = [far, far, far - 1, 0, OLDEST, -far, -far, -far, None, None]
+    assert batch.kafka_timestamp.cast(pa.int64()).to_pylist() == said
+    assert batch.kafka_timestamp.type == pa.timestamp("us", zone)
+
+
+def stamped(micros: list[int | None], zone: str | None) -> Batch:
+    """Make a batch of records that have nothing but a stamp."""
+    rows = len(micros)
+    columns = {
+        "partition": pa.array([0] * rows, pa.int32()),
+        "offset": pa.array(range(rows), pa.int64()),
+        "timestamp": pa.array(micros, pa.int64()).cast(pa.timestamp("us", zone)),
+        "key": pa.nulls(rows, pa.binary()),
+        "value": pa.nulls(rows, pa.binary()),
+    }
+    return Batch.of(pa.RecordBatch.from_pydict(columns))
 
 
 def test_stamps_without_a_zone_are_utc_as_spark_delivers_them(tmp_path: Path) -> None:
