@@ -356,8 +356,9 @@ def reads_of(pending: Offsets, seen_until: int, until: int) -> Offsets:
     room = max(len(needed) * READ_OVER, READ_OVER_AT_LEAST) - others
     while widest and widest[-1][0] <= room:
         room -= widest.pop()[0]
-    left = Offsets.of((from_, to) for _, from_, to in widest)
-    return Offsets.between(needed.first, needed.until) - left
+    left = sorted((from_, to) for _, from_, to in widest)
+    begins, ends_at = [needed.first, *(to for _, to in left)], [*(from_ for from_, _ in left), needed.until]
+    return Offsets(zip(begins, ends_at, strict=True))
 
 
 def _headroom(found: Survey, now: datetime) -> float | None:

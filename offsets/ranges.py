@@ -18,6 +18,8 @@ from pyroaring import BitMap64
 Range = tuple[int, int]
 SHOWN: Final = 9
 """How many ranges a message shows."""
+LONGEST: Final = 1 << 40
+"""A bitmap takes memory for every 65,536 offsets of a range: a misprint must not take all there is."""
 AT_ONCE: Final = 100_000
 """How many ranges are made into text at a time."""
 
@@ -236,6 +238,8 @@ def _canonical(ranges: Iterable[Iterable[int]]) -> BitMap64:
     for from_, until in ranges:
         if not previous < from_ < until:
             raise ValueError(f"ranges of offsets must be sorted, apart and not empty: [{from_}, {until})")
+        if until - from_ > LONGEST:
+            raise ValueError(f"[{from_}, {until}) is longer than any partition's log")
         bits.add_range(from_, until)
         previous = until
     return bits

@@ -338,7 +338,7 @@ def test_staging_of_a_run_that_failed_stays_where_it_is_evidence(
     with pytest.raises(error):
         run_day(desk(lake, topic), FIRST)
     kept = [name for name in files(lake) if name.startswith("_staging/") and name.endswith(".parquet.part")]
-    assert bool(kept) == (error is not TopicChanged)
+    assert bool(kept) == (error is AuditFailed)
 
 
 @pytest.mark.parametrize("kind", ["failing_tasks", "doubled", "dropped"])

@@ -118,3 +118,9 @@ def test_the_digest_of_a_set_is_that_of_its_ranges_as_text() -> None:
     text = ",".join(f"{from_}-{until}" for from_, until in many)
     assert Offsets(many).digest() == hashlib.sha256(text.encode()).hexdigest()
     assert Offsets().digest() == hashlib.sha256(b"").hexdigest()
+
+
+def test_a_range_longer_than_any_log_is_refused_before_it_takes_the_memory() -> None:
+    with pytest.raises(ValueError, match="longer than any"):
+        Offsets.between(0, 1 << 60)
+    assert len(Offsets.between(10**15, 10**15 + 9)) == 9
