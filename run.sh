@@ -8,7 +8,7 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 home=${KAFKA_DAILY_HOME:-$here/.kafka-daily}
 case $home in /*) ;; *) home=$PWD/$home ;; esac
 log=$home/setup.log
-needs=(env spark classes)
+needs=(java env spark classes)
 case " $* " in
   " setup env ") needs=(env) ;;
   " test "* | " setup test ") needs+=(tools broker) ;;
@@ -16,7 +16,6 @@ case " $* " in
 esac
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
-
 die() { say "$@" && exit 2; }
 
 # ---------------------------------------------------------------- what is there
@@ -37,13 +36,15 @@ stamp_of() { # sets the file of a part's stamp, and what is in it once the part 
 
 stamped() {
   stamp_of "$1"
-  [[ $1 != env || -x $venv/bin/python ]] && # else the Python that it was made with is gone
-    [[ -f $stamp_file && $(<"$stamp_file") == "$stamp" ]]
+  case $1 in
+    java) java_known ;;
+    env) [[ -x $venv/bin/python && -f $stamp_file ]] ;; # a Python that is gone leaves a link to nothing
+    *) [[ -f $stamp_file && $(<"$stamp_file") == "$stamp" ]] ;;
+  esac
 }
 
 complete() { # all that is needed is there
   local part
-  java_known || return 1
   for part in "${needs[@]}"; do stamped "$part" || return 1; done
 }
 
@@ -76,7 +77,6 @@ java_search() {
 }
 
 find_java() {
-  java_known && return
   java_search || { apt_install {openjdk-17,openjdk-21,default}-jre-headless && java_search; } ||
     die "Java 17 to 23 is needed; JAVA_HOME, the path and /usr/lib/jvm have none that fits. Install one (Debian, Ubuntu:" \
       "apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one. apt-get: ${cause:-not tried}"
@@ -127,7 +127,7 @@ apt_install() { # the first of these packages that can be had
 why() {
   awk '!NF { next }
     { sub(/^[^A-Za-z\/]+/, ""); last = $0 }
-    /subprocess-exited|backend-unavailable|metadata-generation|[Ff]ailed (building|to build)|Could not build/ { next }
+    /subprocess-exited|-unavailable|metadata-gen|failed-wheel|[Ff]ailed (building|to build)|Could not build/ { next }
     /Could not find a version|No matching distribution/ { if (!summary) summary = $0; next }
     /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED/ { error = $0 }
     END { print error ? error : summary ? summary : last }'
@@ -183,15 +183,13 @@ make_jars() { # $1: spark | broker
   local jars=$home/jars lib
   lib=$(echo "$venv"/lib/python3*/site-packages/pyspark/jars)
   say "jars: $jars/$1"
-  mkdir -p "$jars"
-  cd "$jars" # Ivy reads brackets in a pattern as its own, so the pattern has no path of ours in it
+  mkdir -p "$jars" && cd "$jars" # Ivy reads brackets in a pattern as its own, so the pattern has no path of ours in it
   rm -rf ".$1-new"
   must "$java_home/bin/java" -Divy.default.ivy.user.dir="$jars/.ivy" \
     -cp "$(echo "$lib"/ivy-*.jar):$(echo "$lib"/commons-cli-*.jar)" org.apache.ivy.Main -warn \
     -settings "$here/conf/ivysettings.xml" -ivy "$here/conf/ivy.xml" -cache "$jars/.ivy/cache" \
     -confs "$1" -retrieve ".$1-new/[artifact]-[revision].[ext]"
-  rm -rf "$1"
-  mv -T ".$1-new" "$1"
+  rm -rf "$1" && mv -T ".$1-new" "$1"
   cd - >/dev/null
 }
 
@@ -216,10 +214,10 @@ set_up() {
 make_missing() {
   local part
   : >"$log"
-  find_java
   for part in "${needs[@]}"; do
     stamped "$part" && continue
     case $part in
+      java) find_java && continue ;;
       env | classes) "make_$part" ;;
       tools) pip_install -r "$here/conf/lock/test.txt" ;;
       *) make_jars "$part" ;;
@@ -250,10 +248,8 @@ run_tests() {
 # Another project's packages must not stand before ours.
 unset PYTHONPATH PYTHONHOME
 complete || set_up
+[[ ${1-} != setup ]] || exit 0
 java_known
 export KAFKA_DAILY_HOME=$home JAVA_HOME=$java_home
-case ${1-} in
-  setup) ;;
-  test) run_tests "${@:2}" ;;
-  *) exec "$venv/bin/kafka-daily" "$@" ;;
-esac
+[[ ${1-} != test ]] || run_tests "${@:2}"
+exec "$venv/bin/kafka-daily" "$@"
