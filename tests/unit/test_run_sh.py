@@ -184,10 +184,12 @@ def test_settings_that_say_where_packages_come_from_reach_pip(machine: Machine) 
         "PIP_CERT": "d",
         "PIP_PROXY": "e",
     }
-    assert machine.set_up(**kept, PIP_INDEX="f", PIP_NO_BUILD_ISOLATION="0")[0] == 0
+    dropped = {"PIP_INDEX": "f", "PIP_NO_BUILD_ISOLATION": "0", "PYTHONPATH": "/nowhere"}
+    assert machine.set_up(**kept, **dropped)[0] == 0
     heard = machine.heard("environment")
     assert all(f"{name}={value}" in heard for name, value in kept.items())
-    assert not [line for line in heard if line.startswith(("PIP_INDEX=", "PIP_NO_BUILD"))]
+    assert "PIP_REQUIRE_HASHES=0" in heard  # a file's would refuse the checkout itself
+    assert not [line for line in heard if line.partition("=")[0] in dropped]
 
 
 def _wheel(folder: Path) -> Path:
