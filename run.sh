@@ -122,15 +122,15 @@ apt_install() { # the first of these packages that can be had
   return 1
 }
 
-# The line of a program's output that says why it failed: the last with an error of its own, else pip's first summary
-# of what it did not find, else the last line. What only says that something else failed is passed over.
+# The line of a program's output that says why it failed: the last with an error of its own, else the last with a
+# warning or pip's word that it found nothing, else the last. What only says that something else failed is passed over.
 why() {
-  awk '!NF { next }
+  awk '!NF || /(note|hint): |See above|Encountered error|No matching distribution|Could not build/ { next }
+    /subprocess-exited|-unavailable$|metadata-generation|failed-wheel|[Ff]ailed (building|to build)/ { next }
     { sub(/^[^A-Za-z\/]+/, ""); last = $0 }
-    /subprocess-exited|-unavailable|metadata-gen|failed-wheel|[Ff]ailed (building|to build)|Could not build/ { next }
-    /Could not find a version|No matching distribution/ { if (!summary) summary = $0; next }
+    /Could not find a version|[a-z]Warning: / { lesser = $0; next }
     /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED/ { error = $0 }
-    END { print error ? error : summary ? summary : last }'
+    END { print error ? error : lesser ? lesser : last }'
 }
 
 again() { # a command, tried again where it was the network that failed; sets cause
@@ -161,7 +161,7 @@ pip_install() {
     [[ $sources == *[[:space:]]"${name#PIP_}"[[:space:]]* ]] || unset "$name"
   done
   # What is built is built below the environment: what a killed set-up leaves goes with it.
-  local -x PIP_CONSTRAINT=/dev/null PIP_REQUIREMENT=/dev/null PIP_REQUIRE_HASHES=0 TMPDIR=$venv/tmp
+  local -x PIP_CONSTRAINT=/dev/null PIP_REQUIREMENT=/dev/null PIP_REQUIRE_HASHES=0 TMPDIR=$venv/tmp PYTHONWARNINGS=
   mkdir -p "$TMPDIR"
   must "$venv/bin/python" -I -m pip --disable-pip-version-check --no-input install --progress-bar off \
     --no-user --target= --prefix="$venv" --no-binary=:none: --only-binary=:none: \

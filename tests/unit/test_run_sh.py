@@ -16,6 +16,7 @@ import tomllib
 import zipfile
 from pathlib import Path
 
+import pip
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -42,7 +43,10 @@ while [[ -e {said}/wait ]]; do {sleep} 0.02; done
 [[ ! -e {said}/output ]] || { cat {said}/output && exit 1; }
 """
 REAL_PIP = """#!/bin/bash
-[[ $* != *run.txt* ]] || exec {real} "$@"
+[[ $* == *run.txt* ]] || exit 0
+{real} -I -m venv --without-pip {said}/real
+exec {said}/real/bin/python -I -c 'import runpy, sys; sys.path.append(sys.argv.pop(1))
+runpy.run_module("pip", run_name="__main__", alter_sys=True)' {site} "${@:4}"
 """
 
 
@@ -69,7 +73,7 @@ class Machine:
 
     def script(self, name: str, text: str, **filled: object) -> Path:
         filled |= {"said": self.said, "real": sys.executable, "pip": self.folder / "pip"}
-        filled |= {"sleep": shutil.which("sleep")}
+        filled |= {"sleep": shutil.which("sleep"), "site": Path(pip.__file__).parents[1]}
         for key, value in filled.items():
             text = text.replace(f"{{{key}}}", str(value))
         path = self.folder / name
@@ -223,6 +227,17 @@ NOT_BUILT = """  error: subprocess-exited-with-error
 error: failed-wheel-build-for-install
 ERROR: Failed to build installable wheels for some pyproject.toml based projects (pyspark)
 """
+WARNED = """      UserWarning: x
+      setuptools.warnings.SetuptoolsDeprecationWarning: License classifiers are deprecated.
+      !!
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+error: metadata-generation-failed
+
+* Encountered error while generating package metadata.
+*-> See above for output.
+
+hint: See above for details.
+"""
 HASHES = """ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.
     x==1 from file:
         Expected sha256 0
@@ -241,12 +256,13 @@ IVY = """:: problems summary ::
         (BROKEN + NOT_FOUND, BROKEN.strip(), 3),
         (NOT_FOUND, NOT_FOUND.splitlines()[0], 1),
         (NOT_BUILT, "error: invalid command 'bdist_wheel'", 1),
+        (WARNED, WARNED.splitlines()[1].strip(), 1),
         (HASHES, HASHES.splitlines()[0], 1),
         (IVY, "Host x not found. url=x/x.pom", 3),
         ("OSError: [Errno 28] No space left on device\n\n", "OSError: [Errno 28] No space left on device", 1),
         ("something\nelse\n", "else", 1),
     ],
-    ids=["network", "not found", "not built", "hashes", "ivy", "disk", "unknown"],
+    ids=["network", "not found", "not built", "warned", "hashes", "ivy", "disk", "unknown"],
 )
 def test_a_failure_is_told_by_the_one_line_that_matters(
     machine: Machine, output: str, line: str, attempts: int
