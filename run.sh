@@ -8,50 +8,47 @@ here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 home=${KAFKA_DAILY_HOME:-$here/.kafka-daily}
 case $home in /*) ;; *) home=$PWD/$home ;; esac
 log=$home/setup.log
-needs=(env spark classes)
-case ${1-} in
-  test) needs+=(tools broker) ;;
-  *) case " $* " in *" demo "* | *" soak "*) needs+=(broker) ;; esac ;;
+needs=(java env spark classes)
+case " $* " in
+  " setup env ") needs=(env) ;;
+  " test "* | " setup test ") needs+=(tools broker) ;;
+  *" demo "* | *" soak "*) needs+=(broker) ;;
 esac
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
-
-die() {
-  say "$@"
-  exit 2
-}
+die() { say "$@" && exit 2; }
 
 # ---------------------------------------------------------------- what is there
 
+sum() { sha256sum | cut -c1-12; }
 # The pins, and where they were installed from: an environment points into its checkout.
-pins() {
-  { printf '%s\n' "$here" && sed '/^\[tool\.ruff/,$d' "$here/pyproject.toml" && cat "$here/conf/constraints.txt"; } |
-    sha256sum | cut -c1-12
-}
-jar_pins() { cat "$here/conf/ivy.xml" "$here/conf/ivysettings.xml" | sha256sum | cut -c1-12; }
+pins=$({ printf '%s\n' "$here" && sed '/^\[tool\.uv/,$d' "$here/pyproject.toml" && cat "$here"/conf/lock/*.txt; } | sum)
+jar_pins=$(cat "$here/conf/ivy.xml" "$here/conf/ivysettings.xml" | sum)
+venv=$home/venv-$pins
 
-stamp_of() { # what a part must be stamped with
+stamp_of() { # sets the file of a part's stamp, and what is in it once the part is whole
   case $1 in
-    env) printf '%s' "$pins" ;;
-    tools) printf '%s' "$pins-test" ;;
-    *) printf '%s' "$jar_pins" ;;
+    env | tools) stamp_file=$venv/.$1-stamp stamp=$pins ;;
+    classes) stamp_file=$venv/.$1-stamp stamp=$jar_pins ;;
+    *) stamp_file=$home/jars/$1/.stamp stamp=$jar_pins ;;
   esac
 }
-stamp_file() {
+
+stamped() {
+  stamp_of "$1"
   case $1 in
-    env | tools | classes) printf '%s' "$venv/.$1-stamp" ;;
-    *) printf '%s' "$home/jars/$1/.stamp" ;;
+    java) java_known ;;
+    env) [[ -x $venv/bin/python && -f $stamp_file ]] ;; # a Python that is gone leaves a link to nothing
+    *) [[ -f $stamp_file && $(<"$stamp_file") == "$stamp" ]] ;;
   esac
 }
-stamped() { [[ -f "$(stamp_file "$1")" && "$(<"$(stamp_file "$1")")" == "$(stamp_of "$1")" ]]; }
 
-missing() { # the needed parts that are not there
+complete() { # all that is needed is there
   local part
-  java_known || printf 'java '
-  for part in "${needs[@]}"; do stamped "$part" || printf '%s ' "$part"; done
+  for part in "${needs[@]}"; do stamped "$part" || return 1; done
 }
 
-# ---------------------------------------------------------------- Java
+# ---------------------------------------------------------------- Java and Python
 
 # Spark 4.0 runs on 17 and 21; from 24 on Java lacks what its Hadoop asks for.
 java_fits() {
@@ -66,161 +63,168 @@ java_known() { # sets java_home from JAVA_HOME, else from the last set-up
   if [[ -n ${JAVA_HOME-} ]] && java_fits "$JAVA_HOME"; then
     java_home=$JAVA_HOME
   else
-    [[ -f $home/java-home ]] && java_home=$(<"$home/java-home") && [[ -x $java_home/bin/java ]]
+    [[ -s $home/java-home ]] && java_home=$(<"$home/java-home") && [[ -x $java_home/bin/java ]]
   fi
 }
 
 java_search() {
   local candidate
-  candidate=$(command -v java) && candidate=$(readlink -f "$candidate") && candidate=${candidate%/bin/java}
-  for candidate in "$candidate" /usr/lib/jvm/*; do
-    if java_fits "$candidate"; then
-      java_home=$candidate
-      return
-    fi
+  for candidate in "$(readlink -f "$(command -v java)")" /usr/lib/jvm/*; do
+    java_home=${candidate%/bin/java}
+    java_fits "$java_home" && return
   done
   return 1
 }
 
 find_java() {
-  java_known && return
-  java_search || {
-    apt_can || die "Java 17 to 23 is needed and none was found in JAVA_HOME, on the path or in /usr/lib/jvm." \
-      "Install one (Debian, Ubuntu: apt-get install openjdk-17-jre-headless), or set JAVA_HOME."
-    apt_install openjdk-17-jre-headless || apt_install openjdk-21-jre-headless || apt_install default-jre-headless ||
-      die "no package with Java could be installed; see $log."
-    java_search || die "the installed Java does not fit: 17 to 23 is needed. Set JAVA_HOME to one."
-  }
+  java_search || { apt_install {openjdk-17,openjdk-21,default}-jre-headless && java_search; } ||
+    die "Java 17 to 23 is needed; JAVA_HOME, the path and /usr/lib/jvm have none that fits. Install one (Debian, Ubuntu:" \
+      "apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one. apt-get: ${cause:-not tried}"
   say "Java: $java_home"
   printf '%s\n' "$java_home" >"$home/java-home"
 }
 
-# ---------------------------------------------------------------- Python
+fits='import os, sys
+if not (3, 11) <= sys.version_info < (3, 14):
+    sys.exit("Python %d.%d" % sys.version_info[:2])
+import ctypes, ensurepip, ssl, venv, zlib
+print(os.path.realpath(sys.executable))'
 
-python_fits() {
-  "$1" -c 'import sys, ssl, zlib, ctypes, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-    >/dev/null 2>&1
-}
-
-python_search() {
-  local name candidate
-  for name in python3 python3.13 python3.12 python3.11; do
-    candidate=$(command -v "$name") && python_fits "$candidate" && python=$candidate && return
-  done
-  for candidate in ~/.pyenv/versions/3.1[123]*/bin/python3 /usr/local/bin/python3.1[123] /usr/bin/python3.1[123]; do
-    python_fits "$candidate" && python=$candidate && return
+python_search() { # the first Python that fits; else sets unfit to those found, with version or what they lack
+  local candidate answer
+  unfit=
+  for candidate in python3{,.13,.12,.11} ~/.pyenv/versions/3.1[123].*/bin/python3; do
+    candidate=$(command -v "$candidate") || continue
+    answer=$("$candidate" -I -c "$fits" 2>&1) && python=$answer && return
+    unfit+="${unfit:+, }$candidate (${answer##*$'\n'})"
   done
   return 1
 }
 
 find_python() {
-  python_search && return
-  apt_can || die "Python 3.11, 3.12 or 3.13 with venv is needed and none was found on the path, in ~/.pyenv," \
-    "/usr/local/bin or /usr/bin. Install one (Debian, Ubuntu: apt-get install python3 python3-venv)."
-  apt_install python3 python3-venv || die "Python could not be installed; see $log."
-  python_search || die "this system's own Python is $(python3 -V 2>&1); 3.11, 3.12 or 3.13 with venv is needed. Install one."
+  python_search || { apt_install python3-venv && python_search; } ||
+    die "Python 3.11, 3.12 or 3.13 with venv is needed; on the path and in ~/.pyenv there is ${unfit:-none}." \
+      "Install one of these (Debian, Ubuntu: venv is in python3-venv). apt-get: ${cause:-not tried}"
 }
 
 # ---------------------------------------------------------------- installing
 
-apt_can() { [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; }
-
-apt_install() {
-  say "installing $* with apt-get"
+apt_install() { # the first of these packages that can be had
+  [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null || return 1
   # dpkg wants the system's own programs, which cron's path does not have.
   local -x PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
-  again apt-get -o DPkg::Lock::Timeout=300 update &&
-    apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends "$@" </dev/null >>"$log" 2>&1
-}
-
-again() { # a command, tried a few times: a download can fail
-  local attempt
-  for attempt in 1 2 3 4; do
-    "$@" </dev/null >>"$log" 2>&1 && return
-    ((attempt < 4)) || break
-    say "that failed (attempt $attempt of 4); trying again in $((attempt * attempt * 2)) s"
-    sleep $((attempt * attempt * 2))
+  local package apt=(apt-get -o DPkg::Lock::Timeout=300)
+  again "${apt[@]}" update || return 1
+  for package; do
+    say "installing $package with apt-get"
+    again "${apt[@]}" install -y --no-install-recommends "$package" && return
   done
   return 1
 }
 
-must() {
-  again "$@" && return
-  tail -n 15 "$log" >&2
-  die "failed: $* (see $log). What is there already is kept: run the same command again once the cause is gone."
+# The line of a program's output that says why it failed: the last with an error of its own, else the last with a
+# warning or pip's word that it found nothing, else the last. What only says that something else failed is passed over.
+why() {
+  awk '!NF || /(note|hint): |See above|Encountered error|No matching distribution|Could not build/ { next }
+    /subprocess-exited|-unavailable$|metadata-generation|failed-wheel|[Ff]ailed (building|to build)/ { next }
+    { sub(/^[^A-Za-z\/]+/, ""); last = $0 }
+    /Could not find a version|[a-z]Warning: / { lesser = $0; next }
+    /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED/ { error = $0 }
+    END { print error ? error : lesser ? lesser : last }'
 }
 
+again() { # a command, tried again where it was the network that failed; sets cause
+  local attempt start network='connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host '
+  for attempt in 1 2 3; do
+    start=$(wc -l <"$log")
+    "$@" </dev/null >>"$log" 2>&1 && return
+    cause=$(tail -n "+$((start + 1))" "$log" | why)
+    ((attempt < 3)) && [[ ${cause,,} =~ $network ]] || return 1
+    say "trying again in $((attempt * 4)) s: $cause"
+    sleep $((attempt * 4))
+  done
+}
+
+must() {
+  again "$@" && return
+  say "$cause"
+  die "It stopped at that; $log has all of it. What is there is kept: run this again once the cause is gone."
+}
+
+# The user's pip settings, in variables or files, say where packages come from. What would install elsewhere, or
+# something else than the lock says, is overridden.
+sources=' INDEX_URL EXTRA_INDEX_URL NO_INDEX FIND_LINKS TRUSTED_HOST CERT CLIENT_CERT PROXY KEYRING_PROVIDER CONFIG_FILE
+ TIMEOUT DEFAULT_TIMEOUT RETRIES CACHE_DIR NO_CACHE_DIR USE_FEATURE USE_DEPRECATED '
 pip_install() {
-  # A configuration of the user's own that installs elsewhere would leave the environment empty.
-  must env -u PIP_TARGET -u PIP_PREFIX -u PIP_USER -u PIP_REQUIRE_VIRTUALENV \
-    "$venv/bin/python" -m pip --disable-pip-version-check --no-input \
-    install --progress-bar off --constraint "$here/conf/constraints.txt" "$@"
+  local name
+  for name in "${!PIP_@}"; do
+    [[ $sources == *[[:space:]]"${name#PIP_}"[[:space:]]* ]] || unset "$name"
+  done
+  # What is built is built below the environment: what a killed set-up leaves goes with it.
+  local -x PIP_CONSTRAINT=/dev/null PIP_REQUIREMENT=/dev/null PIP_REQUIRE_HASHES=0 TMPDIR=$venv/tmp PYTHONWARNINGS=
+  mkdir -p "$TMPDIR"
+  must "$venv/bin/python" -I -m pip --disable-pip-version-check --no-input install --progress-bar off \
+    --no-user --target= --prefix="$venv" --no-binary=:none: --only-binary=:none: \
+    --no-deps --use-pep517 --no-build-isolation "$@"
+  rm -rf "$TMPDIR"
 }
 
 make_env() {
   find_python
-  say "environment: $venv (Python: $python), about a minute"
+  say "environment: $venv (Python: $python), a minute or two"
   rm -rf "$venv"
-  "$python" -m venv "$venv" >>"$log" 2>&1 || die "$python cannot make an environment; see $log."
-  # pyspark has no wheel on the index: what builds it must be there, since nothing is built in isolation
-  pip_install hatchling editables setuptools wheel
-  pip_install --no-build-isolation --editable "$here"
-}
-
-make_tools() {
-  say "tools for the tests, about half a minute"
-  pip_install --no-build-isolation --editable "${here}[test]"
+  must "$python" -I -m venv "$venv"
+  pip_install -r "$here/conf/lock/build.txt"
+  pip_install -r "$here/conf/lock/run.txt"
+  pip_install --editable "$here"
 }
 
 make_jars() { # $1: spark | broker
   local jars=$home/jars lib
   lib=$(echo "$venv"/lib/python3*/site-packages/pyspark/jars)
   say "jars: $jars/$1"
-  mkdir -p "$jars"
-  cd "$jars" # Ivy reads brackets in a pattern as its own, so the pattern has no path of ours in it
+  mkdir -p "$jars" && cd "$jars" # Ivy reads brackets in a pattern as its own, so the pattern has no path of ours in it
   rm -rf ".$1-new"
   must "$java_home/bin/java" -Divy.default.ivy.user.dir="$jars/.ivy" \
     -cp "$(echo "$lib"/ivy-*.jar):$(echo "$lib"/commons-cli-*.jar)" org.apache.ivy.Main -warn \
     -settings "$here/conf/ivysettings.xml" -ivy "$here/conf/ivy.xml" -cache "$jars/.ivy/cache" \
     -confs "$1" -retrieve ".$1-new/[artifact]-[revision].[ext]"
-  rm -rf "$1"
-  mv -T ".$1-new" "$1"
+  rm -rf "$1" && mv -T ".$1-new" "$1"
   cd - >/dev/null
 }
 
 make_classes() { # by which Java starts sooner; it can be done without
   say "classes for Java's start, about half a minute"
-  JAVA_HOME=$java_home KAFKA_DAILY_HOME=$home "$venv/bin/python" -m jobs.classes </dev/null >>"$log" 2>&1 ||
-    say "they could not be kept, so Spark starts some seconds later; see $log. To try again: rm $(stamp_file classes)"
+  JAVA_HOME=$java_home KAFKA_DAILY_HOME=$home "$venv/bin/python" -P -m jobs.classes </dev/null >>"$log" 2>&1 ||
+    say "they could not be kept, so Spark starts some seconds later; see $log. To try again: rm '$venv/.classes-stamp'"
 }
 
 set_up() {
-  mkdir -p "$home" || die "cannot write $home. Set KAFKA_DAILY_HOME to a folder that can be written."
+  { mkdir -p "$home" && : >>"$home/.lock"; } 2>/dev/null ||
+    die "cannot write $home. Set KAFKA_DAILY_HOME to a folder that can be written."
   exec 9>>"$home/.lock"
   flock -n 9 || {
     say "another set-up is at work; waiting for it"
     flock 9
   }
-  if [[ -n $(missing) ]]; then # else the other one did it
-    : >"$log"
-    make_missing
-  fi
+  complete || make_missing # the other one may have done it
   exec 9>&-
 }
 
 make_missing() {
   local part
-  find_java
+  : >"$log"
   for part in "${needs[@]}"; do
     stamped "$part" && continue
     case $part in
-      env) make_env ;;
-      tools) make_tools ;;
-      classes) make_classes ;;
+      java) find_java && continue ;;
+      env | classes) "make_$part" ;;
+      tools) pip_install -r "$here/conf/lock/test.txt" ;;
       *) make_jars "$part" ;;
     esac
     # The stamp comes last, so a set-up that was killed is seen as not done.
-    stamp_of "$part" >"$(stamp_file "$part")"
+    stamp_of "$part"
+    printf '%s' "$stamp" >"$stamp_file"
   done
   rm -rf "$home/jars/.ivy"
   # A run that began before an update goes on in its own environment; the one before that is nobody's.
@@ -241,16 +245,11 @@ run_tests() {
   exec "$bin/python" -m pytest "$@"
 }
 
-pins=$(pins)
-jar_pins=$(jar_pins)
-venv=$home/venv-$pins
 # Another project's packages must not stand before ours.
 unset PYTHONPATH PYTHONHOME
-[[ -z $(missing) ]] || set_up
+complete || set_up
+[[ ${1-} != setup ]] || exit 0
 java_known
 export KAFKA_DAILY_HOME=$home JAVA_HOME=$java_home
-case ${1-} in
-  setup) ;;
-  test) run_tests "${@:2}" ;;
-  *) exec "$venv/bin/kafka-daily" "$@" ;;
-esac
+[[ ${1-} != test ]] || run_tests "${@:2}"
+exec "$venv/bin/kafka-daily" "$@"

@@ -1,0 +1,332 @@
+"""What run.sh decides: which Python, what of pip's settings, which line of a failure, what a kill leaves.
+
+Stand-ins take the place of what needs minutes or a network: an environment is a folder with one program.
+The shell, the script that asks a Python what it is, and pip where its own rules matter are the real ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pip
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = "awk bash cat cut dirname env find flock id ln mkdir mv readlink rm sed sha256sum tail touch wc"
+
+PYTHON = """#!/bin/bash
+case $2 in
+  -c) exec {real} -I -c 'import sys; sys.version_info = ({version}, 0); sys.executable = sys.argv[2]
+{lacks}
+exec(sys.argv[1])' "$3" "$0" ;;
+  -m) echo "$0" >>{said}/made && mkdir -p "$4/bin" && ln -s {pip} "$4/bin/python" ;;
+esac
+"""
+LACKS_VENV = 'sys.modules["ensurepip"] = None'
+
+SAYING_PIP = """#!/bin/bash
+echo "$@" >>{said}/pip
+env >>{said}/environment
+touch {said}/begun
+while [[ -e {said}/wait ]]; do {sleep} 0.02; done
+[[ ! -e {said}/output ]] || { cat {said}/output && exit 1; }
+"""
+REAL_PIP = """#!/bin/bash
+[[ $* == *run.txt* ]] || exit 0
+{real} -I -m venv --without-pip {said}/real
+exec {said}/real/bin/python -I -c 'import runpy, sys; sys.path.append(sys.argv.pop(1))
+runpy.run_module("pip", run_name="__main__", alter_sys=True)' {site} "${@:4}"
+"""
+
+
+class Machine:
+    """A copy of run.sh, and a path on which there is only what a test puts there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.checkout, self.said = folder, folder / "a checkout", folder / "said"
+        for made in (self.checkout / "conf" / "lock", self.said, folder / "bin", folder / "java" / "bin"):
+            made.mkdir(parents=True)
+        for name in ("run.sh", "pyproject.toml", "conf/ivy.xml", "conf/ivysettings.xml"):
+            shutil.copy(ROOT / name, self.checkout / name)
+        for lock in ("build", "run", "test"):
+            self.lock(lock).touch()
+        for program in PROGRAMS.split():
+            (folder / "bin" / program).symlink_to(str(shutil.which(program)))
+        self.script("bin/sleep", "#!/bin/bash\n")
+        self.script("java/bin/java", "#!/bin/bash\n")
+        (folder / "java" / "release").write_text('JAVA_VERSION="17.0.1"\n')
+        self.script("pip", SAYING_PIP)
+
+    def lock(self, name: str) -> Path:
+        return self.checkout / "conf" / "lock" / f"{name}.txt"
+
+    def script(self, name: str, text: str, **filled: object) -> Path:
+        filled |= {"said": self.said, "real": sys.executable, "pip": self.folder / "pip"}
+        filled |= {"sleep": shutil.which("sleep"), "site": Path(pip.__file__).parents[1]}
+        for key, value in filled.items():
+            text = text.replace(f"{{{key}}}", str(value))
+        path = self.folder / name
+        path.write_text(text)
+        path.chmod(0o755)
+        return path
+
+    def python(self, name: str, version: str, lacks: str = "") -> Path:
+        return self.script(f"bin/{name}", PYTHON, version=version.replace(".", ", "), lacks=lacks)
+
+    def start(self, **extra: str) -> subprocess.Popen[str]:
+        environment = {"HOME": self.folder, "PATH": self.folder / "bin", "JAVA_HOME": self.folder / "java"}
+        return subprocess.Popen(
+            [self.checkout / "run.sh", "setup", "env"],
+            env={key: str(value) for key, value in environment.items()} | extra,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def set_up(self, **extra: str) -> tuple[int, list[str]]:
+        with self.start(**extra) as child:
+            said = child.communicate()[1]
+        return child.returncode, said.splitlines()
+
+    def heard(self, name: str) -> list[str]:
+        path = self.said / name
+        return path.read_text().splitlines() if path.exists() else []
+
+    def wait(self, name: str) -> None:
+        deadline = time.monotonic() + 30
+        while not (self.said / name).exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+# -- which Python
+
+
+def test_the_first_python_that_fits_is_taken(machine: Machine) -> None:
+    machine.python("python3", "3.14")
+    machine.python("python3.13", "3.13", LACKS_VENV)
+    fits = machine.python("python3.12", "3.12")
+    machine.python("python3.11", "3.11")
+    assert machine.set_up()[0] == 0
+    assert machine.heard("made") == [str(fits)]
+
+
+def test_a_newer_python_alone_gets_a_sentence(machine: Machine) -> None:
+    newer = machine.python("python3", "3.14")
+    bare = machine.python("python3.13", "3.13", LACKS_VENV)
+    code, (said,) = machine.set_up()
+    assert code == 2
+    assert "Python 3.11, 3.12 or 3.13 with venv is needed" in said
+    assert f"{newer} (Python 3.14), {bare} (ModuleNotFoundError" in said
+
+
+def test_an_environment_whose_python_is_gone_is_made_again(machine: Machine) -> None:
+    machine.python("python3", "3.12")
+    assert machine.set_up()[0] == 0
+    next(machine.checkout.glob(".kafka-daily/venv-*/bin/python")).unlink()
+    assert machine.set_up()[0] == 0
+    assert len(machine.heard("made")) == 2
+
+
+# -- pip's settings
+
+
+def test_settings_that_install_elsewhere_do_not_reach_pip(machine: Machine) -> None:
+    """With the real pip: one small wheel, found where the user's settings say, lands in the environment."""
+    wheel = _wheel(machine.folder / "wheels")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    machine.lock("run").write_text(f"small==1.0 --hash=sha256:{digest}\n")
+    machine.python("python3", "3.12")
+    machine.script("pip", REAL_PIP)
+    file = machine.folder / "pip.conf"
+    file.write_text(
+        f"[global]\nno-index = true\nfind-links = {wheel.parent}\nno-binary = :all:\n"
+        "[install]\nuser = true\nconstraint = /nowhere\nrequire-hashes = true\n"
+    )
+    elsewhere = str(machine.folder / "elsewhere")
+    code, said = machine.set_up(
+        PIP_CONFIG_FILE=str(file),
+        PIP_TARGET=elsewhere,
+        PIP_PREFIX=elsewhere,
+        PIP_ROOT=elsewhere,
+        PIP_USER="1",
+        PIP_DRY_RUN="1",
+        PIP_REQUIREMENT="/nowhere",
+        PIP_CONSTRAINT="/nowhere",
+        PIP_ONLY_BINARY=":none:",
+        PIP_PYTHON="/nowhere",
+        PYTHONPATH="/nowhere",
+    )
+    assert code == 0, said
+    assert [path.name for path in machine.checkout.glob(".kafka-daily/venv-*/lib/*/*/small.py")] == [
+        "small.py"
+    ]
+    assert not Path(elsewhere).exists()
+
+
+def test_settings_that_say_where_packages_come_from_reach_pip(machine: Machine) -> None:
+    machine.python("python3", "3.12")
+    kept = {
+        "PIP_INDEX_URL": "a",
+        "PIP_FIND_LINKS": "b c",
+        "PIP_NO_INDEX": "1",
+        "PIP_CERT": "d",
+        "PIP_PROXY": "e",
+    }
+    dropped = {"PIP_INDEX": "f", "PIP_NO_BUILD_ISOLATION": "0", "PYTHONPATH": "/nowhere"}
+    assert machine.set_up(**kept, **dropped)[0] == 0
+    heard = machine.heard("environment")
+    assert all(f"{name}={value}" in heard for name, value in kept.items())
+    assert "PIP_REQUIRE_HASHES=0" in heard  # a file's would refuse the checkout itself
+    assert not [line for line in heard if line.partition("=")[0] in dropped]
+
+
+def _wheel(folder: Path) -> Path:
+    folder.mkdir()
+    wheel, info = folder / "small-1.0-py3-none-any.whl", "small-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("small.py", "")
+        file.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: small\nVersion: 1.0\n")
+        file.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+# -- failures
+
+BROKEN = """WARNING: Retrying (Retry(total=0)) after connection broken by 'NameResolutionError("x")': /x/
+"""
+NOT_FOUND = """ERROR: Could not find a version that satisfies the requirement x==1 (from versions: none)
+ERROR: No matching distribution found for x==1
+"""
+NOT_BUILT = """  error: subprocess-exited-with-error
+
+  * Building wheel for pyspark (pyproject.toml) did not run successfully.
+  ╰─> [4 lines of output]
+      running build
+      error: invalid command 'bdist_wheel'
+      [end of output]
+
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+  ERROR: Failed building wheel for pyspark
+error: failed-wheel-build-for-install
+ERROR: Failed to build installable wheels for some pyproject.toml based projects (pyspark)
+"""
+WARNED = """      UserWarning: x
+      setuptools.warnings.SetuptoolsDeprecationWarning: License classifiers are deprecated.
+      !!
+  note: This error originates from a subprocess, and is likely not a problem with pip.
+error: metadata-generation-failed
+
+* Encountered error while generating package metadata.
+*-> See above for output.
+
+hint: See above for details.
+"""
+HASHES = """ERROR: THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE.
+    x==1 from file:
+        Expected sha256 0
+             Got        1
+"""
+IVY = """:: problems summary ::
+	Host x not found. url=x/x.pom
+
+		::          UNRESOLVED DEPENDENCIES         ::
+"""
+
+
+@pytest.mark.parametrize(
+    "output, line, attempts",
+    [
+        (BROKEN + NOT_FOUND, BROKEN.strip(), 3),
+        (NOT_FOUND, NOT_FOUND.splitlines()[0], 1),
+        (NOT_BUILT, "error: invalid command 'bdist_wheel'", 1),
+        (WARNED, WARNED.splitlines()[1].strip(), 1),
+        (HASHES, HASHES.splitlines()[0], 1),
+        (IVY, "Host x not found. url=x/x.pom", 3),
+        ("OSError: [Errno 28] No space left on device\n\n", "OSError: [Errno 28] No space left on device", 1),
+        ("something\nelse\n", "else", 1),
+    ],
+    ids=["network", "not found", "not built", "warned", "hashes", "ivy", "disk", "unknown"],
+)
+def test_a_failure_is_told_by_the_one_line_that_matters(
+    machine: Machine, output: str, line: str, attempts: int
+) -> None:
+    machine.python("python3", "3.12")
+    (machine.said / "output").write_text(output)
+    code, said = machine.set_up()
+    assert (code, said[-2]) == (2, f"set-up: {line}")
+    assert str(machine.checkout / ".kafka-daily" / "setup.log") in said[-1]
+    assert len(machine.heard("pip")) == attempts
+
+
+def test_a_home_that_cannot_be_written_is_named(machine: Machine) -> None:
+    code, said = machine.set_up(KAFKA_DAILY_HOME="/dev/null/home")
+    assert (code, len(said)) == (2, 1)
+    assert "cannot write /dev/null/home" in said[0]
+
+
+# -- kills, and two at once
+
+
+def test_a_killed_set_up_is_made_whole_by_the_next_one(machine: Machine) -> None:
+    """What the killed one began would write into the same environment, so the next one waits for its end."""
+    machine.python("python3", "3.12")
+    (machine.said / "wait").touch()
+    with machine.start() as child:
+        machine.wait("begun")
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        with machine.start() as second:
+            time.sleep(0.1)
+            assert len(machine.heard("made")) == 1
+            (machine.said / "wait").unlink()
+            assert "waiting for it" in second.communicate()[1]
+    assert second.returncode == 0
+    assert len(machine.heard("made")) == 2
+    assert machine.set_up() == (0, [])
+
+
+def test_of_two_set_ups_at_once_one_does_the_work(machine: Machine) -> None:
+    machine.python("python3", "3.12")
+    with machine.start() as one, machine.start() as other:
+        one.communicate()
+        other.communicate()
+    assert (one.returncode, other.returncode, len(machine.heard("made"))) == (0, 0, 1)
+
+
+# -- the locks
+
+
+def test_the_locks_pin_and_hash_all_that_the_project_asks_for() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    asked = {"run": project["project"]["dependencies"], **project["dependency-groups"]}
+    for name, requirements in asked.items():
+        pins = _pins(ROOT / "conf" / "lock" / f"{name}.txt")
+        for requirement in map(Requirement, requirements):
+            assert pins[canonicalize_name(requirement.name)] in requirement.specifier, requirement
+
+
+def _pins(lock: Path) -> dict[str, Version]:
+    """Return the versions of a lock, each of which must have a hash; no address may stand in it."""
+    text = lock.read_text().replace("\\\n", " ")
+    assert "://" not in text
+    lines = [line for line in text.splitlines() if line and not line.lstrip().startswith("#")]
+    assert all("==" in line and "--hash=sha256:" in line for line in lines)
+    pinned = [line.split(" ")[0].split("==") for line in lines]
+    return {canonicalize_name(name): Version(version) for name, version in pinned}
