@@ -8,7 +8,7 @@ from datetime import date, timedelta
 import pytest
 
 from offsets.errors import ConfigWrong, DayTaken, EarlierDayMissing, LedgerBroken
-from offsets.ledger import Ledger, read_ledger, read_manifest
+from offsets.ledger import Ledger, read_chain, read_ledger, read_manifest
 from offsets.manifest import to_json
 from offsets.model import Manifest
 from offsets.ranges import Offsets
@@ -27,6 +27,12 @@ class Folders:
     def days(self) -> list[date]:
         return sorted(self.texts)
 
+    def has_day(self, day: date) -> bool:
+        return day in self.texts
+
+    def has_manifest(self, day: date) -> bool:
+        return self.texts.get(day) is not None
+
     def manifest_text(self, day: date) -> bytes | None:
         return self.texts.get(day)
 
@@ -41,37 +47,49 @@ def chain(days: int = 3) -> list[Manifest]:
     return made
 
 
+def ledger_of(manifests: list[Manifest]) -> Ledger:
+    return Ledger(tuple(each.day for each in manifests), manifests[-1])
+
+
 def broken(*manifests: Manifest) -> str:
-    with pytest.raises(LedgerBroken) as stopped:
-        read_ledger(Folders(*manifests))
-    return str(stopped.value)
+    said = []
+    for read in (read_ledger, lambda reader: list(read_chain(reader))):
+        with pytest.raises(LedgerBroken) as stopped:
+            read(Folders(*manifests))
+        said.append(str(stopped.value))
+    assert said[0] == said[1]
+    return said[0]
 
 
 def test_a_whole_chain_is_read_in_order() -> None:
     ledger = read_ledger(Folders(*reversed(chain())))
     assert [day.date for day in ledger.days] == [FIRST, SECOND, THIRD]
     assert ledger.newest == chain()[-1]
-    assert ledger.of(SECOND) == chain()[1]
-    assert ledger.of(THIRD + timedelta(days=1)) is None
+    assert [ledger.holds(FIRST + timedelta(days=step)) for step in range(-1, 4)] == [
+        False,
+        *[True] * 3,
+        False,
+    ]
     assert ledger.next_day(date(1999, 1, 1)) == THIRD + timedelta(days=1)
 
 
 def test_an_empty_lake_begins_with_the_first_day_of_the_config() -> None:
     ledger = read_ledger(Folders())
     assert ledger.newest is None
+    assert not ledger.holds(FIRST)
     assert ledger.next_day(FIRST) == FIRST
     ledger.admit(FIRST, FIRST)
 
 
 def test_the_config_cannot_move_the_first_day_of_a_lake() -> None:
-    ledger = Ledger(tuple(chain(1)))
+    ledger = ledger_of(chain(1))
     ledger.admit(SECOND, first=date(2020, 1, 1))
     with pytest.raises(ConfigWrong, match="2026-03-28"):
         ledger.admit(date(2026, 3, 1), first=date(2020, 1, 1))
 
 
 def test_a_day_after_the_next_waits_for_the_one_before_and_names_it() -> None:
-    ledger = Ledger(tuple(chain(1)))
+    ledger = ledger_of(chain(1))
     with pytest.raises(EarlierDayMissing, match="2026-03-29 is the next day") as stopped:
         ledger.admit(THIRD, FIRST)
     assert stopped.value.facts["missing"] == "2026-03-29"
@@ -81,7 +99,7 @@ def test_a_day_after_the_next_waits_for_the_one_before_and_names_it() -> None:
 
 def test_a_hole_below_a_committed_day_is_no_day_to_run() -> None:
     with pytest.raises(LedgerBroken, match="2026-03-30 is committed"):
-        Ledger(tuple(chain())).admit(SECOND, FIRST)
+        ledger_of(chain()).admit(SECOND, FIRST)
 
 
 def test_a_missing_day_is_named() -> None:
@@ -91,7 +109,9 @@ def test_a_missing_day_is_named() -> None:
 
 def test_a_day_that_does_not_begin_where_the_last_ended_is_noticed() -> None:
     first, second, _ = chain()
-    moved = replace(second, day=replace(second.day, start=second.day.start + timedelta(hours=1)))
+    moved = replace(
+        second, day=replace(second.day, start=second.day.start + timedelta(hours=1)), earlier=None
+    )
     assert "starts at" in broken(first, moved)
 
 

@@ -31,7 +31,7 @@ from offsets.errors import (
     StoreFailed,
     TopicChanged,
 )
-from offsets.ledger import read_ledger
+from offsets.ledger import read_chain, read_ledger, read_manifest
 from offsets.manifest import MANIFEST_NAME
 from offsets.model import Verdict, midnight
 from tests.lake_rows import files, places
@@ -75,8 +75,7 @@ def rebuild(lake: Path, topic: MemoryTopic, day: date, **changed: Any) -> Outcom
 
 
 def state(lake: Path) -> tuple[object, ...]:
-    ledger = read_ledger(Lake(lake))
-    return places(lake), [manifest.next for manifest in ledger.manifests]
+    return places(lake), [manifest.next for manifest in read_chain(Lake(lake))]
 
 
 @pytest.mark.parametrize("day", DAYS)
@@ -85,7 +84,7 @@ def test_a_rebuilt_day_holds_what_it_held(lake: Path, topic: MemoryTopic, day: d
     manifest = rebuild(lake, topic, day).manifest
     assert state(lake) == before
     assert manifest.revision == 2
-    assert read_ledger(Lake(lake)).of(day) == manifest
+    assert read_manifest(Lake(lake), day) == manifest
     own = {name for name in names if f"date={day}/" in name}
     assert files(lake) - own >= names - own
     assert not (lake / "_staging").exists()
@@ -240,7 +239,7 @@ def test_what_retention_took_cannot_be_built_again(lake: Path, topic: MemoryTopi
 
 def test_what_compaction_took_since_cannot_be_built_again(lake: Path, topic: MemoryTopic) -> None:
     topic.cleanup_policy = "compact"
-    span = read_ledger(Lake(lake)).manifests[1].spans[0]
+    span = [*read_chain(Lake(lake))][1].spans[0]
     topic.compact(0, [span.seen_until])
     refused(lake, topic, OffsetsLost, "compaction took")
 
@@ -248,7 +247,7 @@ def test_what_compaction_took_since_cannot_be_built_again(lake: Path, topic: Mem
 def test_a_record_that_is_missing_on_a_topic_that_is_not_compacted_is_never_lawful(
     lake: Path, topic: MemoryTopic
 ) -> None:
-    span = read_ledger(Lake(lake)).manifests[1].spans[0]
+    span = [*read_chain(Lake(lake))][1].spans[0]
     topic.compact(0, [span.seen_until])
     refused(lake, topic, AuditFailed, "again")
 
@@ -289,7 +288,7 @@ def test_a_record_with_another_verdict_stays_where_it_is(
 ) -> None:
     """Two records of the log trade places: all counts are equal, and the sets are not."""
     log = topic.logs[0]
-    span = read_ledger(Lake(lake)).manifests[1].spans[0]
+    span = [*read_chain(Lake(lake))][1].spans[0]
     inside = [n for n, each in enumerate(log.records) if span.seen_until <= each.offset < span.until_offset]
     bad = next(n for n in inside if log.records[n].value == b"not json")
     good = inside[0]
