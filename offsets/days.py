@@ -119,7 +119,7 @@ def days_of(runs: Runs) -> tuple[Day, ...]:
 
 
 def check_runs(runs: Runs, day: Day) -> None:
-    """Check that runs adjoin, that there are as few as can be, and that a day follows them.
+    """Check that runs adjoin, that there are as few as can be, and that a day can follow them.
 
     Raises:
         ValueError: they do not.
@@ -128,7 +128,7 @@ def check_runs(runs: Runs, day: Day) -> None:
         _require_next(runs[:number], next(iter(run)))
         if number and _alike(runs[number - 1], run.zone, run.seconds):
             raise ValueError(f"the days on both sides of {run.from_date} are one run, not two")
-    _require_next(runs, day)
+    with_next(runs, day)
 
 
 def _require_next(runs: Runs, day: Day) -> None:

@@ -468,7 +468,8 @@ class Manifest:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_runs(self.earlier or (), self.day)
+        if self.earlier is not None:
+            check_runs(self.earlier, self.day)
 
     @property
     def lossy(self) -> bool:

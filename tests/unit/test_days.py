@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date, datetime, timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ def adjoining_days(draw: st.DrawFn) -> tuple[Day, ...]:
     """Draw days of any whole length in any zone, each where the one before ended."""
     first = draw(st.dates(date(1900, 1, 1), date(2200, 1, 1)))
     start = draw(st.datetimes(datetime(1900, 1, 1), datetime(2200, 1, 1))).replace(tzinfo=UTC)
-    days = []
+    days: list[Day] = []
     for zone, seconds, count in draw(
         st.lists(st.tuples(st.sampled_from(ZONES), lengths, st.integers(1, 9)), max_size=8)
     ):
@@ -102,13 +103,16 @@ def test_one_run_in_two_pieces_is_refused_since_equal_days_must_be_equal_runs() 
 
 
 @pytest.mark.parametrize("law", [{"days": 0}, {"seconds": -1}, {"start": datetime(2026, 1, 1)}])
-def test_a_run_that_breaks_its_law_cannot_be_made(law: dict[str, object]) -> None:
+def test_a_run_that_breaks_its_law_cannot_be_made(law: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"are no run|must be in UTC"):
         replace(RUN, **law)
 
 
 def test_a_day_that_lasts_a_fraction_of_a_second_or_lies_elsewhere_is_no_next_day() -> None:
+    longer = replace(DAY, end=DAY.end + timedelta(microseconds=1))
     with pytest.raises(ValueError, match="no whole number"):
-        runs_of([replace(DAY, end=DAY.end + timedelta(microseconds=1))])
+        runs_of([longer])
+    with pytest.raises(ValueError, match="no whole number"):
+        check_runs((RUN,), longer)
     with pytest.raises(ValueError, match="must be the day after"):
         with_next((RUN,), day_in("UTC", date(2026, 1, 4)))

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from datetime import date, timedelta
 
 import pytest
 
+from offsets.days import runs_of
 from offsets.errors import ConfigWrong, DayTaken, EarlierDayMissing, LedgerBroken
 from offsets.ledger import Ledger, read_chain, read_ledger, read_manifest
-from offsets.manifest import to_json
-from offsets.model import Manifest
+from offsets.manifest import _checksum, to_json
+from offsets.model import Contract, Manifest
 from offsets.ranges import Offsets
 from tests.manifests import checkpoint, empty
 
@@ -151,3 +153,54 @@ def test_a_manifest_in_another_days_folder_is_noticed() -> None:
     folders.texts[SECOND] = folders.texts[FIRST]
     with pytest.raises(LedgerBroken, match="the one of 2026-03-28"):
         read_manifest(folders, SECOND)
+
+
+# -- the end of the chain alone
+
+
+def in_format_2(manifest: Manifest) -> bytes:
+    """Write a manifest as format 2 did, which did not tell of the days before."""
+    document = json.loads(to_json(manifest))
+    rest = {
+        key: value for key, value in document.items() if key not in ("format_version", "checksum", "earlier")
+    }
+    return json.dumps({"format_version": 2, "checksum": _checksum(rest)} | rest).encode()
+
+
+def test_a_chain_of_an_older_format_is_read_back_to_its_beginning() -> None:
+    manifests = chain(4)
+    folders = Folders(*manifests)
+    folders.texts |= {each.day.date: in_format_2(each) for each in manifests}
+    assert read_ledger(folders).days == tuple(each.day for each in manifests)
+    folders.texts[SECOND] = b"{}"
+    with pytest.raises(LedgerBroken, match="no manifest"):
+        read_ledger(folders)
+
+
+def test_the_first_manifest_of_format_3_ends_the_reading_back() -> None:
+    manifests = chain(5)
+    folders = Folders(*manifests)
+    folders.texts |= {each.day.date: in_format_2(each) for each in manifests[:-1]}
+    folders.texts[SECOND] = b"{}"
+    assert read_ledger(folders).days == tuple(each.day for each in manifests)
+
+
+def test_a_folder_without_a_manifest_far_behind_the_newest_day_is_somebody_elses() -> None:
+    folders = Folders(*chain(5))
+    folders.texts[SECOND] = None
+    with pytest.raises(DayTaken, match="2026-03-29"):
+        read_ledger(folders)
+
+
+@pytest.mark.parametrize("left", [1, 2, 4])
+def test_a_first_day_that_was_removed_is_noticed_though_no_contract_names_it(left: int) -> None:
+    manifests = [replace(each, contract=Contract({})) for each in chain(5)]
+    with pytest.raises(LedgerBroken, match="2026-03-28, the first day of this lake"):
+        read_ledger(Folders(*manifests[-left:]))
+
+
+def test_two_days_that_record_other_bounds_for_the_days_before_them_are_noticed() -> None:
+    first, second, third = chain()
+    begins_early = replace(first.day, start=first.day.start - timedelta(hours=1))
+    third = replace(third, earlier=runs_of([begins_early, second.day]))
+    assert "record other bounds" in broken(first, second, third)

@@ -103,14 +103,18 @@ def a_day(lake: Path, topic: MemoryTopic, count: int) -> None:
     assert not run_day(desk(lake, topic, late=Late.AMEND), FIRST + count * ONE_DAY).already
 
 
+def a_rebuild(lake: Path, topic: MemoryTopic, count: int) -> None:
+    rebuild_day(desk(lake, topic, late=Late.AMEND), FIRST + (count - 3) * ONE_DAY)
+
+
 @pytest.mark.parametrize(
     "command, lists, reads",
-    [(committed_again, 0, 1), (nothing_due, 1, 2), (a_plan, 1, 2), (a_day, 1, 2)],
+    [(committed_again, 0, 1), (nothing_due, 1, 2), (a_plan, 1, 2), (a_day, 1, 2), (a_rebuild, 1, 4)],
 )
 def test_a_run_reads_as_much_after_twelve_days_as_after_four(
     tmp_path: Path, command: Callable[[Path, MemoryTopic, int], None], lists: int, reads: int
 ) -> None:
-    """Every run read all manifests, and listed the lake once for each."""
+    """Every run read all manifests, and listed the lake once for each; a rebuild needs its neighbours."""
     for count in (4, 12):
         lake, topic = tmp_path / f"{count}", topic_of(count + 1)
         lake_of(lake, topic, count)

@@ -130,6 +130,21 @@ def test_a_day_whose_manifest_is_gone_is_built_from_what_its_neighbours_record(
     assert manifest.rows(Verdict.LATE) == 2
 
 
+def test_a_day_that_is_gone_keeps_its_zone_though_the_next_day_has_another(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    """Brussels has the hours of Amsterdam; the days' bounds are recorded with their zones."""
+    lake, new = tmp_path / "lake", Accept(contract=True)
+    for day in DAYS:
+        zone = ZONE if day < THIRD else "Europe/Brussels"
+        run_day(desk(lake, topic, late=Late.AMEND, zone=zone, accept=new), day)
+    before = [manifest.day for manifest in read_chain(Lake(lake))]
+    shutil.rmtree(lake / f"date={SECOND}")
+    rebuild(lake, topic, SECOND, zone="Europe/Brussels")
+    assert [manifest.day for manifest in read_chain(Lake(lake))] == before
+    assert problems(lake) == ()
+
+
 def test_late_rows_of_a_day_that_is_gone_which_lie_nowhere_yet_are_set_aside(
     tmp_path: Path, topic: MemoryTopic
 ) -> None:
