@@ -1,7 +1,7 @@
 """Measure what a run pays for the days behind it: `python -m tests.bench.ledger [--days N] [--files N]`.
 
 Makes a lake of manifests, each naming so many files, in a folder of its own that is removed; the files are
-not there, but for the names in the last days' folders. All folders are new, so that a plan lists each of them:
+not there, but for the names in the last days' folders. All folders are new, so a plan lists each of them:
 more than it does in a lake that grew. Times whole processes of the command line, the best of some rounds, on
 a machine that should be idle; `plan` asks a topic in memory, since a broker's time is its own. Ends with exit
 code 1 where a command takes longer than its target.
