@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from offsets.days import ONE_DAY, days_of
 from offsets.errors import ConfigWrong, DayTaken, LedgerBroken
-from offsets.ledger import LedgerReader, check_link, read_manifest, require_committed
+from offsets.ledger import LedgerReader, check_link, read_linked, read_manifest, require_committed
 from offsets.model import (
     Accepted,
     Checkpoint,
@@ -160,7 +160,7 @@ def read_history(reader: LedgerReader, day: date) -> History:
     older = [each for each in days if each < day]
     require_committed(reader, older)
     before = read_manifest(reader, older[-1]) if older else None
-    after = _chained(reader, [each for each in days if each > day])
+    after = tuple(read_linked(reader, [each for each in days if each > day]))
     _check_near(day, own, before, after)
     if own:
         for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
@@ -178,7 +178,7 @@ def _earlier(
         return days_of(own.earlier)
     if before and before.earlier is not None:
         return (*days_of(before.earlier), before.day)
-    return tuple(each.day for each in _chained(reader, older))
+    return tuple(each.day for each in read_linked(reader, older))
 
 
 def _own(reader: LedgerReader, day: date) -> Manifest | None:
@@ -187,13 +187,6 @@ def _own(reader: LedgerReader, day: date) -> Manifest | None:
         return read_manifest(reader, day)
     except (LedgerBroken, DayTaken):
         return None
-
-
-def _chained(reader: LedgerReader, days: list[date]) -> tuple[Manifest, ...]:
-    manifests = [each for day in days if (each := read_manifest(reader, day))]
-    for before, after in pairwise(manifests):
-        check_link(before, after)
-    return tuple(manifests)
 
 
 def _check_near(

@@ -121,16 +121,24 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     """
     dates = reader.days()
     require_committed(reader, dates)
-    near = _linked(reader, dates[-2:])
+    near = read_linked(reader, dates[-2:])
     if not near:
         return Ledger(())
     newest = near[-1]
-    if newest.earlier is None:  # an older format: each manifest tells of its own day alone
-        return Ledger(tuple(each.day for each in read_chain(reader)), newest)
+    if newest.earlier is None:
+        return _read_back(reader)
     days = (*days_of(newest.earlier), newest.day)
     _require_first(dates[0], days[0].date)
     _require_first(dates[0], newest.contract.first_day)
     return Ledger(days, newest)
+
+
+def _read_back(reader: LedgerReader) -> Ledger:
+    """Read a chain of an older format, in which each manifest records its own day alone."""
+    days, newest = list[Day](), None
+    for newest in read_chain(reader):
+        days.append(newest.day)
+    return Ledger(tuple(days), newest)
 
 
 def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
@@ -166,7 +174,13 @@ def require_committed(reader: LedgerReader, dates: Sequence[date]) -> None:
             raise _broken(_missing(before, after))
 
 
-def _linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
+def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
+    """Read the manifests of some days, and check that each goes on where the one before stopped.
+
+    Raises:
+        DayTaken: a day's folder is there without a manifest.
+        LedgerBroken: a manifest cannot be read, or does not go on.
+    """
     manifests = [each for day in dates if (each := read_manifest(reader, day))]
     for before, after in pairwise(manifests):
         check_link(before, after)
