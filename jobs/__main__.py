@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -134,14 +135,15 @@ def run(
             from jobs.rebuild import rebuild_day as run_day
         try:
             with render.progress("settling") as bar, opened(config, accept, bar) as desk:
-                for day in _days(on, from_, to, lambda: due_days(desk)):
+                coming = cache(lambda: next_due(desk))
+                for day in _days(on, from_, to, lambda: due_days(desk, *coming())):
                     bar.say(f"settling {day}")
                     done = run_day(desk, day)
                     outcomes.append(render.outcome_document(done))
                     if not json:
                         render.outcome(done)
                 if not outcomes and not json:
-                    render.nothing_due(*next_due(desk))
+                    render.nothing_due(*coming())
         except (DayStopped, _Signalled) as ended:
             stopped = ended.stopped if isinstance(ended, _Signalled) else ended
             stopped.facts["days"] = outcomes

@@ -34,7 +34,7 @@ def open_moves(lake: Lake, newest: Manifest) -> Iterator[str]:
 
 def moves_open(lake: Lake, manifest: Manifest) -> bool:
     """Tell whether late files of the newest day still wait; those of an older day never do."""
-    return lake.days()[-1:] == [manifest.day.date] and any(open_moves(lake, manifest))
+    return any(open_moves(lake, manifest)) and lake.days()[-1:] == [manifest.day.date]
 
 
 def finish_moves(lake: Lake, manifest: Manifest, rebuilt: date | None = None) -> Mapping[date, int]:

@@ -15,6 +15,7 @@ from jobs.audit import Audited
 from jobs.kept import Kept
 from jobs.report import WrittenFile
 from jobs.storage import DAY_PREFIX, Lake, NewFile, link, make_folder, move, sync_folder
+from offsets.days import runs_of
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME, lists_of, to_json
 from offsets.model import DataFile, Manifest, Verdict, from_micros
 
@@ -147,6 +148,7 @@ def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, re
         run_id=stamp.run_id,
         revision=revision,
         day=plan.day,
+        earlier=runs_of(plan.earlier),
         topic=plan.topic,
         contract=plan.contract,
         accepted=plan.accepted,

@@ -1,7 +1,8 @@
 """The story of one day, from the ledger to the commit and the late rows.
 
     1 ledger   the manifests of all days, `date=D/_manifest.json`, alone know offsets; each goes on from the
-               checkpoint of the one before. Is the day among them? then there is nothing to do
+               checkpoint of the one before. Is the day among them? then there is nothing to do. Of the chain
+               only its end is read: the newest manifest records the bounds of all days before it
     2 lock     one run a lake; what the newest day still has to move is moved
     3 plan     the day is over once our clock is `day.grace` past its end. Then, per partition, what to read:
                what earlier days left pending, and all that is new up to the offset from which on Kafka
@@ -76,7 +77,7 @@ def run_day(desk: Desk, day: date) -> Outcome:
     with desk.lake.lock(lock_holder(desk)):
         ledger = read_ledger(desk.lake)
         amended: Mapping[date, int] = finish_moves(desk.lake, ledger.newest) if ledger.newest else {}
-        if committed := ledger.of(day):
+        if ledger.holds(day) and (committed := read_manifest(desk.lake, day)):
             return Outcome(manifest=committed, already=True, amended=amended)
         steps = Steps()
         # 3 plan

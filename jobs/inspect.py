@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from pathlib import Path
 
 from jobs.amend import open_moves
 from jobs.storage import Lake, LockHolder
-from offsets.ledger import Ledger, read_ledger
+from offsets.ledger import Ledger, read_chain, read_ledger
 from offsets.model import DataFile, Manifest, Verdict
 
 
@@ -75,10 +75,9 @@ def status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], 
     holder = lake.lock_holder()
     moves = tuple(open_moves(lake, ledger.newest)) if ledger.newest else ()
     not_there = tuple(move for move in moves if not os.path.lexists(lake.root / move))
-    amended = amendments(ledger.manifests, without=not_there)
     return Status(
         lake=str(lake.root),
-        days=tuple(_state(manifest, amended.get(manifest.day.date, ())) for manifest in ledger.manifests),
+        days=_states(read_chain(lake), not_there),
         open_moves=moves,
         next_day=day,
         due_at=due_at(ledger, day),
@@ -87,6 +86,19 @@ def status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], 
         holder_alive=_alive(holder),
         staged=tuple(folder.name for folder in lake.staged_runs()),
     )
+
+
+def _states(manifests: Iterator[Manifest], without: tuple[str, ...]) -> tuple[DayState, ...]:
+    """Describe each day; a manifest is let go before the next is read, since all may take gigabytes."""
+    states: list[DayState] = []
+
+    def described() -> Iterator[Manifest]:
+        for manifest in manifests:
+            states.append(_state(manifest))
+            yield manifest
+
+    amended = amendments(described(), without)
+    return tuple(replace(state, amended=amended.get(state.date, ())) for state in states)
 
 
 def amendments(
@@ -142,12 +154,12 @@ def _stat(path: Path) -> os.stat_result | None:
     return None
 
 
-def _state(manifest: Manifest, amended: tuple[Amended, ...]) -> DayState:
+def _state(manifest: Manifest) -> DayState:
     return DayState(
         date=manifest.day.date,
         state=state_of(manifest),
         rows=manifest.rows(Verdict.IN_DAY),
-        amended=amended,
+        amended=(),
         files=len(manifest.files_of(Verdict.IN_DAY)),
         bytes=sum(file.bytes for file in manifest.files),
         late=manifest.rows(Verdict.LATE),

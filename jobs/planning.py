@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 import tenacity
@@ -19,8 +19,9 @@ from jobs.amend import open_moves
 from jobs.config import Settings
 from jobs.sizing import WEIGHED, BatchLimit, batch_limit, bytes_per_row, task_count
 from jobs.storage import Lake
+from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigWrong, LedgerBroken
-from offsets.ledger import Ledger, read_ledger
+from offsets.ledger import Ledger, read_ledger, read_manifest
 from offsets.model import DayPlan, LostOffsets, Manifest
 from offsets.plan import Terms, bounds, plan_day, require_over
 from offsets.ranges import Offsets
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from jobs.sink import TaskOrder
 
 log = structlog.get_logger(__name__)
+
+CLOCKS: Final = timedelta(days=1)
+"""By so much a clock may be set back from one run to the next."""
 
 
 class Engine(Protocol):
@@ -109,17 +113,13 @@ def preview(desk: Desk, day: date | None) -> Preview:
     """Foresee what a run does with one day, or without one with the first that is due; touches nothing."""
     ledger = read_ledger(desk.lake)
     next_day, due_at = _next_due(desk, ledger)
-    seen = Preview(due=tuple(_due_days(desk, ledger)), next_day=next_day, due_at=due_at)
-    if day and (committed := ledger.of(day)):
-        moves = open_moves(desk.lake, committed) if committed is ledger.newest else ()
+    seen = Preview(due=tuple(due_days(desk, next_day, due_at)), next_day=next_day, due_at=due_at)
+    if day and ledger.holds(day) and (committed := read_manifest(desk.lake, day)):
+        newest = day + ONE_DAY == next_day
+        moves = open_moves(desk.lake, committed) if newest else ()
         return replace(seen, committed=committed, open_moves=tuple(moves))
     wanted = day or next(iter(seen.due), None)
     return replace(seen, planned=make_plan(desk, ledger, wanted)) if wanted else seen
-
-
-def due_days(desk: Desk) -> list[date]:
-    """List the days that are over and not committed, in order."""
-    return _due_days(desk, read_ledger(desk.lake))
 
 
 def next_due(desk: Desk) -> tuple[date, datetime]:
@@ -127,12 +127,12 @@ def next_due(desk: Desk) -> tuple[date, datetime]:
     return _next_due(desk, read_ledger(desk.lake))
 
 
-def _due_days(desk: Desk, ledger: Ledger) -> list[date]:
-    day, due_at = _next_due(desk, ledger)
+def due_days(desk: Desk, day: date, due_at: datetime) -> list[date]:
+    """List the days that are over and not committed, in order, from the next one on."""
     due = []
     while due_at <= desk.now():
         due.append(day)
-        day += timedelta(days=1)
+        day += ONE_DAY
         due_at = bounds(day, desk.settings.zone, None).end + desk.settings.grace
     return due
 
@@ -148,12 +148,11 @@ def make_plan(desk: Desk, ledger: Ledger, day: date) -> Planned:
     settings = desk.settings
     require_same_first(ledger, settings.first)
     instants = bounds(day, settings.zone, ledger.newest)
-    if day >= ledger.next_day(
-        settings.first
-    ):  # a day that is not over must be waited for, whatever is missing
+    if day >= ledger.next_day(settings.first):
+        # a day that is not over must be waited for, whatever is missing
         require_over(instants, settings.grace, desk.now())
     ledger.admit(day, settings.first)
-    require_unamended(desk.lake, day)
+    require_unamended(desk.lake, ledger, day)
     known = ledger.newest.next if ledger.newest else None
     future = settings.rules.future
     found = survey(desk.broker(), settings.topic, instants, settings.grace, future, known)
@@ -192,18 +191,34 @@ def require_same_first(ledger: Ledger, first: date) -> None:
         )
 
 
-def require_unamended(lake: Lake, day: date) -> None:
-    """Check that no run of a day brought late rows to other days, where the day is said not to be committed.
+def require_unamended(lake: Lake, ledger: Ledger, day: date) -> None:
+    """Check that no run of a day, or of a later one, brought late rows to the days that are committed.
 
     Raises:
         LedgerBroken: it was committed once; to run it as if it had not been would double those rows.
     """
-    if left := lake.amended_by(day):
+    dates = [each.date for each in ledger.days]
+    if left := lake.late_files(dates, day, _clean_until(lake, ledger.newest)):
         raise LedgerBroken(
-            expected=f"no late rows of {day} in earlier days, since it is not committed",
+            expected=f"no late rows of {day} or later in earlier days, since it is not committed",
             found=f"{len(left)} file(s), such as {left[0]}: the day was committed, and then removed",
             do="Restore the day's folder from a backup.",
         )
+
+
+def _clean_until(lake: Lake, newest: Manifest | None) -> datetime | None:
+    """Return an instant before which no run of a day after the newest brought a late row; None if unknown."""
+    # When the newest day's run planned it, under the lock, no folder held such a row: each run looks for rows
+    # of all later days, not of its own alone, whichever of them were removed. What was brought afterwards has
+    # changed its folder since that day's audit, but for what a person put there while that run went on.
+    # Unknown: versions that wrote formats 1 and 2 looked for rows of their own day alone, and a day that was
+    # built again says when that was: a later day may have been committed, and removed, before it.
+    # Clocks: the run's and the store's may differ, so the earlier one counts. Only where both are set back by
+    # more than CLOCKS from one run to the next can a folder seem older than it is.
+    if newest is None or newest.earlier is None or newest.revision > 1:
+        return None
+    written = lake.manifest_written(newest.day.date)
+    return min(newest.audited, written) - CLOCKS if written else None
 
 
 def expected_files(desk: Desk, planned: Planned, cores: int) -> int:

@@ -94,7 +94,7 @@ def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
             do="Nobody can say what compaction has taken since: restore the day's folder from a backup.",
         )
     require_retained(desk, recorded.spans)
-    earlier = tuple(manifest.day for manifest in history.before)
+    earlier = history.earlier
     old = recorded.manifest.accepted if recorded.manifest else Accepted()
     contract = desk.settings.rules.contract(desk.settings.zone, (earlier or (recorded.day,))[0].date)
     return recorded.plan(

@@ -85,4 +85,4 @@ def _rules(by: Manifest) -> Rules:
 
 def _days_before(history: History, by: Manifest) -> tuple[Day, ...]:
     after = (each.day for each in history.after if each.day.date < by.day.date)
-    return (*(each.day for each in history.before), history.recorded().day, *after)
+    return (*history.earlier, history.recorded().day, *after)

@@ -13,12 +13,13 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
@@ -37,6 +38,8 @@ STAGING_NAME: Final = "_staging"
 REMOVED: Final = "removed."
 """How the name of a folder begins that is being removed."""
 DAY_PREFIX: Final = "date="
+LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
+"""How the name of a late file begins: with the day whose run brought it."""
 NEXT_STEP: Final = {
     errno.ENOSPC: "Free some space; the day can then be run again.",
     errno.EDQUOT: "Raise the quota; the day can then be run again.",
@@ -138,6 +141,14 @@ class Lake:
         """Say where a day's manifest lies."""
         return str(self.day_folder(day) / MANIFEST_NAME)
 
+    def has_day(self, day: date) -> bool:
+        """Return whether a date has a folder."""
+        return _inode(self.day_folder(day)) is not None
+
+    def has_manifest(self, day: date) -> bool:
+        """Return whether a day's folder has a manifest, without reading it."""
+        return _stat(Path(self.manifest_place(day))) is not None
+
     def manifest_text(self, day: date) -> bytes | None:
         """Give a day's manifest, or None where the folder has none.
 
@@ -171,6 +182,29 @@ class Lake:
         """List the files that a day's run brought to earlier days."""
         with store_errors(f"list {self.root}"):
             return sorted(self.root.glob(f"{DAY_PREFIX}*/late-{day.isoformat()}-*"))
+
+    def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[Path]:
+        """List late files that runs of `by` or later brought into days whose folders changed since then."""
+        # A link into a folder sets its mtime and its ctime. `cp -a`, `rsync -a` and `tar` set an mtime back,
+        # even of a folder that they only add to; but that is a change too, which sets the ctime to now. So a
+        # folder that was restored or copied is listed, perhaps for nothing, and none that got a file is left
+        # out. The later of both counts, for stores that know no true ctime.
+        found: list[Path] = []
+        for folder in map(self.day_folder, into):
+            stat = _stat(folder)
+            if stat and (since is None or max(stat.st_ctime, stat.st_mtime) >= since.timestamp()):
+                found += self._late_in(folder, by)
+        return sorted(found)
+
+    def _late_in(self, folder: Path, by: date) -> list[Path]:
+        with store_errors(f"list {folder}"), os.scandir(folder) as entries:
+            names = [LATE_NAME.match(entry.name) for entry in entries]
+        return [folder / name.string for name in names if name and name[1] >= by.isoformat()]
+
+    def manifest_written(self, day: date) -> datetime | None:
+        """Read from the store when a day's manifest was written, by the store's own clock."""
+        found = _stat(Path(self.manifest_place(day)))
+        return datetime.fromtimestamp(found.st_mtime, UTC) if found else None
 
     def staged_runs(self) -> list[Path]:
         """List what lies in staging: the folder of a live run, or orphans.
@@ -432,6 +466,13 @@ def _inode(path: Path) -> tuple[int, int] | None:
     with store_errors(f"look at {path}"), suppress(FileNotFoundError):
         found = os.stat(path, follow_symlinks=False)
         return found.st_dev, found.st_ino
+    return None
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    """Read the attributes of what a name leads to; None where it leads nowhere."""
+    with store_errors(f"look at {path}"), suppress(FileNotFoundError, NotADirectoryError):
+        return os.stat(path)
     return None
 
 

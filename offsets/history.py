@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from datetime import date
 from itertools import pairwise
 
+from offsets.days import ONE_DAY, days_of
 from offsets.errors import ConfigWrong, DayTaken, LedgerBroken
-from offsets.ledger import ONE_DAY, LedgerReader, check_link, read_manifest
+from offsets.ledger import LedgerReader, check_link, read_linked, read_manifest, require_committed
 from offsets.manifest import require_lists
 from offsets.model import (
     Accepted,
@@ -82,17 +83,21 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """The committed days before and after one day, and its own manifest where it can be read."""
+    """The committed days around one day, and its own manifest where it can be read.
+
+    `earlier` are the bounds of all days before it, `before` is the manifest of the last of them.
+    """
 
     date: date
-    before: tuple[Manifest, ...]
+    earlier: tuple[Day, ...]
+    before: Manifest | None
     own: Manifest | None
     after: tuple[Manifest, ...]
 
     @property
     def newest(self) -> Manifest | None:
         """The lake's newest day that can be read."""
-        return next(iter([*self.after[-1:], *([self.own] if self.own else []), *self.before[-1:]]), None)
+        return self.after[-1] if self.after else self.own or self.before
 
     def recorded(self) -> Recorded:
         """Give what is recorded of the day.
@@ -104,13 +109,13 @@ class History:
         return Recorded.of(self.own) if self.own else self._by_neighbours()
 
     def _by_neighbours(self) -> Recorded:
-        if not self.before or not self.after:
+        if self.before is None or not self.after:
             raise LedgerBroken(
                 expected=f"the days before and after {self.date} to tell what it held",
                 found=f"none {'after' if self.before else 'before'} it",
                 do="Restore the day's folder from a backup.",
             )
-        before, after = self.before[-1], self.after[0]
+        before, after = self.before, self.after[0]
         if after.lossy:
             raise LedgerBroken(
                 expected=f"{after.day.date} to tell where {self.date} ended",
@@ -123,7 +128,9 @@ class History:
             for part in after.consumed.partitions
         )
         return Recorded(
-            day=Day(date=self.date, zone=after.day.zone, start=before.day.end, end=after.day.start),
+            day=days_of(after.earlier)[-1]
+            if after.earlier
+            else Day(date=self.date, zone=after.day.zone, start=before.day.end, end=after.day.start),
             contract=after.contract,
             consumed=Checkpoint(topic=after.consumed.topic, partitions=consumed),
             spans=tuple(
@@ -136,11 +143,12 @@ class History:
 
 
 def read_history(reader: LedgerReader, day: date) -> History:
-    """Read all days around one; only that one's own manifest may be damaged or gone.
+    """Read the day before and all later ones; only the day's own manifest may be damaged or gone.
 
     Raises:
         ConfigWrong: the day was never committed.
-        LedgerBroken: another day cannot be read, or the chain is broken elsewhere.
+        DayTaken: another day's folder is there without a manifest.
+        LedgerBroken: a day that is read cannot be read, or the chain is broken elsewhere.
     """
     days = reader.days()
     if not days or not days[0] <= day <= days[-1]:
@@ -150,13 +158,28 @@ def read_history(reader: LedgerReader, day: date) -> History:
             do="Run the day without --force.",
         )
     own = _own(reader, day)
-    before = _chained(reader, [each for each in days if each < day])
-    after = _chained(reader, [each for each in days if each > day])
+    older = [each for each in days if each < day]
+    require_committed(reader, older)
+    before = read_manifest(reader, older[-1]) if older else None
+    after = tuple(read_linked(reader, [each for each in days if each > day]))
     _check_near(day, own, before, after)
-    for one, other in pairwise([each for each in (*before[-1:], own, *after[:1]) if each]):
-        if own:
+    if own:
+        for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
             check_link(one, other)
-    return History(date=day, before=before, own=own, after=after)
+    return History(
+        date=day, earlier=_earlier(reader, older, before, own), before=before, own=own, after=after
+    )
+
+
+def _earlier(
+    reader: LedgerReader, older: list[date], before: Manifest | None, own: Manifest | None
+) -> tuple[Day, ...]:
+    """Return the bounds of the days before; where no manifest near records them, each day's own does."""
+    if own and own.earlier is not None:
+        return days_of(own.earlier)
+    if before and before.earlier is not None:
+        return (*days_of(before.earlier), before.day)
+    return tuple(each.day for each in read_linked(reader, older))
 
 
 def _own(reader: LedgerReader, day: date) -> Manifest | None:
@@ -170,22 +193,15 @@ def _own(reader: LedgerReader, day: date) -> Manifest | None:
     return manifest
 
 
-def _chained(reader: LedgerReader, days: list[date]) -> tuple[Manifest, ...]:
-    manifests = [each for day in days if (each := read_manifest(reader, day))]
-    for before, after in pairwise(manifests):
-        check_link(before, after)
-    return tuple(manifests)
-
-
 def _check_near(
-    day: date, own: Manifest | None, before: tuple[Manifest, ...], after: tuple[Manifest, ...]
+    day: date, own: Manifest | None, before: Manifest | None, after: tuple[Manifest, ...]
 ) -> None:
     """Check that no other day is missing beside the one that is built again."""
-    for neighbour, wanted in ((before[-1:], day - ONE_DAY), (after[:1], day + ONE_DAY)):
-        if neighbour and neighbour[0].day.date != wanted:
+    for neighbour, wanted in ((before, day - ONE_DAY), (next(iter(after), None), day + ONE_DAY)):
+        if neighbour and neighbour.day.date != wanted:
             raise LedgerBroken(
                 expected=f"{wanted} to be committed beside {day}",
-                found=f"{neighbour[0].day.date} is the nearest",
+                found=f"{neighbour.day.date} is the nearest",
                 do=f"Build {wanted} again first: `run --date {wanted} --force`."
                 if own
                 else "Two days in a row are missing: restore one of them from a backup.",

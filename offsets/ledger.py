@@ -1,21 +1,23 @@
 """The chain of committed days, read from their manifests.
 
-Relies on a reader that lists day folders and gives manifests' texts. Never writes, and never asks Kafka.
+Relies on a reader that lists day folders and gives manifests' texts. Never writes, and never asks Kafka. A
+run reads the end of the chain alone, however long it is: the newest manifest, which records the bounds of all
+days before it, and the one before, from which it must go on. `read_chain` reads all of it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import date, timedelta
+from datetime import date
 from functools import partial
 from itertools import pairwise
 from typing import Protocol
 
+from offsets.days import ONE_DAY, days_of, with_next
 from offsets.errors import ConfigWrong, DayTaken, EarlierDayMissing, LedgerBroken
 from offsets.manifest import from_json
 from offsets.model import Day, Manifest
-
-ONE_DAY = timedelta(days=1)
 
 
 class LedgerReader(Protocol):
@@ -23,6 +25,14 @@ class LedgerReader(Protocol):
 
     def days(self) -> list[date]:
         """List the dates that have a folder, in order."""
+        ...
+
+    def has_day(self, day: date) -> bool:
+        """Return whether a date has a folder."""
+        ...
+
+    def has_manifest(self, day: date) -> bool:
+        """Return whether a day's folder has a manifest, without reading it."""
         ...
 
     def manifest_text(self, day: date) -> bytes | None:
@@ -40,23 +50,14 @@ class LedgerReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The committed days without a hole, each starting where the one before ended."""
+    """The committed days without a hole, with their recorded bounds, and the newest one's manifest."""
 
-    manifests: tuple[Manifest, ...]
+    days: tuple[Day, ...]
+    newest: Manifest | None = None
 
-    @property
-    def newest(self) -> Manifest | None:
-        """The last committed day."""
-        return self.manifests[-1] if self.manifests else None
-
-    @property
-    def days(self) -> tuple[Day, ...]:
-        """The committed days with the bounds that their manifests recorded."""
-        return tuple(manifest.day for manifest in self.manifests)
-
-    def of(self, day: date) -> Manifest | None:
-        """Give a day's manifest, or None where it is not committed."""
-        return next((each for each in self.manifests if each.day.date == day), None)
+    def holds(self, day: date) -> bool:
+        """Return whether a day is committed."""
+        return bool(self.days) and self.days[0].date <= day <= self.days[-1].date
 
     def next_day(self, first: date) -> date:
         """Name the day that comes next; `first` counts only while nothing is committed."""
@@ -70,7 +71,7 @@ class Ledger:
             LedgerBroken: a later day is committed.
             ConfigWrong: it lies before the lake's first day.
         """
-        begins = self.manifests[0].day.date if self.manifests else first
+        begins = self.days[0].date if self.days else first
         if day < begins:
             raise ConfigWrong(
                 expected=f"a day from {begins} on, the first of this lake",
@@ -100,16 +101,12 @@ def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
         DayTaken: the folder is there without a manifest.
         LedgerBroken: the manifest is damaged or speaks of another day.
     """
-    if day not in reader.days():
+    if not reader.has_day(day):
         return None
     text = reader.manifest_text(day)
     place = reader.manifest_place(day)
     if text is None:
-        raise DayTaken(
-            expected=f"{day} to be absent or committed by kafka-daily",
-            found=f"its folder without {place}",
-            do="Somebody else made that folder: move it away, then run the day.",
-        )
+        raise _taken(reader, day)
     manifest = from_json(text, place, partial(reader.offset_lists, day))
     if manifest.day.date != day:
         raise LedgerBroken(
@@ -121,17 +118,78 @@ def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
 
 
 def read_ledger(reader: LedgerReader) -> Ledger:
-    """Read all manifests and check that each day goes on where the one before stopped.
+    """Read the end of the chain, and check that no day before it is missing.
 
     Raises:
+        DayTaken: a day's folder is there without a manifest.
+        LedgerBroken: a day is missing, or one of the newest two cannot be read or does not go on.
+    """
+    dates = reader.days()
+    require_committed(reader, dates)
+    near = read_linked(reader, dates[-2:])
+    if not near:
+        return Ledger(())
+    newest = near[-1]
+    if newest.earlier is None:
+        return _read_back(reader)
+    days = (*days_of(newest.earlier), newest.day)
+    _require_first(dates[0], days[0].date)
+    _require_first(dates[0], newest.contract.first_day)
+    return Ledger(days, newest)
+
+
+def _read_back(reader: LedgerReader) -> Ledger:
+    """Read a chain of an older format, in which each manifest records its own day alone."""
+    days, newest = list[Day](), None
+    for newest in read_chain(reader):
+        days.append(newest.day)
+    return Ledger(tuple(days), newest)
+
+
+def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
+    """Read all manifests one by one, and check that each day goes on where the one before stopped.
+
+    Raises:
+        DayTaken: a day's folder is there without a manifest.
         LedgerBroken: a manifest cannot be read, or the chain has a hole.
     """
-    manifests = [each for day in reader.days() if (each := read_manifest(reader, day))]
-    if manifests:
-        check_first(manifests[0])
+    before = None
+    for day in reader.days():
+        if manifest := read_manifest(reader, day):
+            if before:
+                check_link(before, manifest)
+            else:
+                check_first(manifest)
+            yield manifest
+            before = manifest
+
+
+def require_committed(reader: LedgerReader, dates: Sequence[date]) -> None:
+    """Check that the dates are days without a hole, each with a manifest; none is read.
+
+    Raises:
+        DayTaken: a day's folder is there without a manifest.
+        LedgerBroken: a day between two others is missing.
+    """
+    for day in dates:
+        if not reader.has_manifest(day):
+            raise _taken(reader, day)
+    for before, after in pairwise(dates):
+        if after != before + ONE_DAY:
+            raise _broken(_missing(before, after))
+
+
+def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
+    """Read the manifests of some days, and check that each goes on where the one before stopped.
+
+    Raises:
+        DayTaken: a day's folder is there without a manifest.
+        LedgerBroken: a manifest cannot be read, or does not go on.
+    """
+    manifests = [each for day in dates if (each := read_manifest(reader, day))]
     for before, after in pairwise(manifests):
         check_link(before, after)
-    return Ledger(tuple(manifests))
+    return manifests
 
 
 def check_first(oldest: Manifest) -> None:
@@ -140,11 +198,14 @@ def check_first(oldest: Manifest) -> None:
     Raises:
         LedgerBroken: days before it were removed.
     """
-    first = oldest.contract.first_day
-    if first and first != oldest.day.date:
+    _require_first(oldest.day.date, oldest.contract.first_day)
+
+
+def _require_first(oldest: date, first: date | None) -> None:
+    if first and first != oldest:
         raise LedgerBroken(
             expected=f"{first}, the first day of this lake, to be there",
-            found=f"{oldest.day.date} is the oldest",
+            found=f"{oldest} is the oldest",
             do="Restore the missing days from a backup.",
         )
 
@@ -155,16 +216,37 @@ def check_link(before: Manifest, after: Manifest) -> None:
     Raises:
         LedgerBroken: it does not.
     """
-    found = None
     if after.day.date != before.day.date + ONE_DAY:
-        found = f"{before.day.date + ONE_DAY} is missing between {before.day.date} and {after.day.date}"
-    elif after.day.start != before.day.end:
-        found = f"{before.day.date} ends at {before.day.end}, {after.day.date} starts at {after.day.start}"
-    elif not after.consumed.goes_on_from(before.next.after(*after.accepted.loss)):
-        found = f"{after.day.date} did not start from the checkpoint of {before.day.date}"
-    if found:
-        raise LedgerBroken(
-            expected="each committed day to go on where the one before stopped",
-            found=found,
-            do="Restore the missing or changed day from a backup.",
+        raise _broken(_missing(before.day.date, after.day.date))
+    if after.day.start != before.day.end:
+        raise _broken(
+            f"{before.day.date} ends at {before.day.end}, {after.day.date} starts at {after.day.start}"
         )
+    if not after.consumed.goes_on_from(before.next.after(*after.accepted.loss)):
+        raise _broken(f"{after.day.date} did not start from the checkpoint of {before.day.date}")
+    if (
+        before.earlier is not None
+        and after.earlier is not None
+        and after.earlier != with_next(before.earlier, before.day)
+    ):
+        raise _broken(f"{after.day.date} and {before.day.date} record other bounds for the days before them")
+
+
+def _missing(before: date, after: date) -> str:
+    return f"{before + ONE_DAY} is missing between {before} and {after}"
+
+
+def _broken(found: str) -> LedgerBroken:
+    return LedgerBroken(
+        expected="each committed day to go on where the one before stopped",
+        found=found,
+        do="Restore the missing or changed day from a backup.",
+    )
+
+
+def _taken(reader: LedgerReader, day: date) -> DayTaken:
+    return DayTaken(
+        expected=f"{day} to be absent or committed by kafka-daily",
+        found=f"its folder without {reader.manifest_place(day)}",
+        do="Somebody else made that folder: move it away, then run the day.",
+    )

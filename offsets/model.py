@@ -12,11 +12,13 @@ from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from enum import StrEnum
 from functools import cached_property
-from zoneinfo import ZoneInfo
 
+from offsets.days import UTC, Runs, check_runs
+from offsets.days import Day as Day
+from offsets.days import day_in as day_in
+from offsets.days import midnight as midnight
 from offsets.ranges import Offsets
 
-UTC = ZoneInfo("UTC")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 LAST_STAMP = (1 << 62) // 1000
@@ -84,40 +86,6 @@ class EndFrom(StrEnum):
     BISECTED = "bisected"
     IDLE = "idle"
     RECORDED = "recorded"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Day:
-    """A calendar date in a zone, and its instants `[start, end)`; usually 23 to 25 hours long."""
-
-    date: date
-    zone: str
-    start: datetime
-    end: datetime
-
-    def __post_init__(self) -> None:
-        for instant in (self.start, self.end):
-            if instant.utcoffset() != timedelta(0):
-                raise ValueError(f"an instant of a day must be in UTC: {instant}")
-        if self.end < self.start:
-            raise ValueError(f"day {self.date} ends at {self.end}, before its start {self.start}")
-
-    def __str__(self) -> str:
-        """Give the date and its zone."""
-        return f"{self.date} ({self.zone})"
-
-
-def midnight(day: date, zone: str) -> datetime:
-    """Give the first instant of a date in a zone, in UTC.
-
-    Where a clock change skips midnight, PEP 495's rule for fold=0 gives the moment of the change itself.
-    """
-    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
-
-
-def day_in(zone: str, day: date) -> Day:
-    """Give a date's bounds by the zone database of today."""
-    return Day(date=day, zone=zone, start=midnight(day, zone), end=midnight(day + timedelta(days=1), zone))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -487,12 +455,14 @@ class Manifest:
     `revision` counts from 1 how often the day was built. `missing_pending` are pending offsets of `consumed`
     that compaction took. `transactional` tells whether the day's gaps show transactions; None where
     compaction may have made them. `remade` are amendments of this day that a rebuild wrote anew: of their
-    bytes it tells the truth, and the manifest of the day that brought them no longer does.
+    bytes it tells the truth, and the manifest of the day that brought them no longer does. `earlier` are the
+    bounds of all days before this one, from the lake's first on; None where an older format did not say.
     """
 
     run_id: str
     revision: int
     day: Day
+    earlier: Runs | None
     topic: TopicIdentity
     contract: Contract
     accepted: Accepted
@@ -511,6 +481,10 @@ class Manifest:
     started: datetime
     audited: datetime
     versions: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.earlier is not None:
+            check_runs(self.earlier, self.day)
 
     @property
     def lossy(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
+from offsets.days import ONE_DAY, runs_of, with_next
 from offsets.model import (
     Accepted,
     Anchor,
@@ -93,6 +94,7 @@ def full() -> Manifest:
         run_id="r1",
         revision=1,
         day=day_in("Europe/Amsterdam", DAY),
+        earlier=runs_of([day_in("Europe/Amsterdam", DAY - ONE_DAY)]),
         topic=TOPIC,
         contract=CONTRACT,
         accepted=Accepted(
@@ -152,6 +154,7 @@ def empty(day: date, before: Manifest | None = None, *, seen_until: int = 0) -> 
         day=replace(day_in("Europe/Amsterdam", day), start=before.day.end)
         if before
         else day_in("Europe/Amsterdam", day),
+        earlier=with_next(before.earlier or (), before.day) if before else (),
         consumed=old,
         spans=spans,
         gaps=tuple(Gaps(partition=span.partition, offsets=Offsets()) for span in spans),

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import date
 
 from jobs.storage import Lake
+from offsets.days import ONE_DAY, days_of
 from offsets.errors import DayTaken, LedgerBroken, StoreFailed
-from offsets.ledger import ONE_DAY, check_link, read_manifest
+from offsets.ledger import check_link, read_manifest
 from offsets.manifest import require_lists
 from offsets.model import IN_FILES, DataFile, Manifest, Span, Verdict
 from offsets.ranges import Offsets
@@ -61,6 +62,7 @@ def day_problems(chain: Chain, day: date) -> Iterator[str]:
     older = [each for each in chain.days if each < day]
     if older:
         yield from _link_problems(chain, older[-1], day)
+        yield from _bounds_problems(chain, older[-1], day)
 
 
 def _link_problems(chain: Chain, before: date, after: date) -> Iterator[str]:
@@ -71,6 +73,17 @@ def _link_problems(chain: Chain, before: date, after: date) -> Iterator[str]:
             yield str(broken)
     elif after != before + ONE_DAY:
         yield f"{before + ONE_DAY} is missing between {before} and {after}"
+
+
+def _bounds_problems(chain: Chain, before: date, day: date) -> Iterator[str]:
+    """Compare the bounds that a manifest records of earlier days with theirs; `check_link` did the others."""
+    own, linked = chain.manifests.get(day), chain.manifests.get(before)
+    if own is None or own.earlier is None or (linked and linked.earlier is not None):
+        return
+    for each in days_of(own.earlier):
+        there = chain.manifests.get(each.date)
+        if there and (there.day.start, there.day.end) != (each.start, each.end):
+            yield f"{day}: it records other bounds of {each.date} than that day's own manifest"
 
 
 def shape_problems(manifest: Manifest) -> Iterator[str]:

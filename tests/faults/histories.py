@@ -25,7 +25,7 @@ import structlog
 import jobs.commit
 import jobs.daily
 import jobs.steps
-import offsets.model
+import offsets.days
 from jobs.clean import clean
 from jobs.config import Late
 from jobs.daily import run_day
@@ -129,7 +129,7 @@ class History:
     def in_place(self) -> Iterator[None]:
         """Put the store, the zone database and the files of this history in the place of the real ones."""
         with pytest.MonkeyPatch.context() as patched, self.store.in_place():
-            patched.setattr(offsets.model, "ZoneInfo", lambda key: _Zone(key, self.zones))
+            patched.setattr(offsets.days, "ZoneInfo", lambda key: _Zone(key, self.zones))
             with nullcontext() if self.real else light_files():
                 yield
 

@@ -34,7 +34,7 @@ import jobs.steps
 import jobs.storage
 import jobs.verify.files
 import jobs.verify.lake
-import offsets.model
+import offsets.days
 import offsets.plan
 import offsets.recheck
 import offsets.survey
@@ -255,7 +255,7 @@ def _bounds_by_todays_zone_rules(patched: Patch) -> None:
 
     def by_rules(plan: DayPlan, rules: Any) -> Any:
         days = (*plan.earlier, plan.day)
-        starts = [micros(offsets.model.midnight(day.date, day.zone)) for day in days]
+        starts = [micros(offsets.days.midnight(day.date, day.zone)) for day in days]
         return replace(real(plan, rules), starts=np.array(starts, dtype=np.int64))
 
     patched.setattr(jobs.settle.Bounds, "of", by_rules)

@@ -24,7 +24,7 @@ from jobs.planning import Desk
 from jobs.rebuild import rebuild_day
 from jobs.storage import Lake
 from offsets.errors import StoreFailed
-from offsets.ledger import read_ledger
+from offsets.ledger import read_manifest
 from tests.faults import story
 from tests.faults.store import Fault, some
 from tests.faults.story import HOLDER, Story, Trial, four_days, memory_folder
@@ -91,7 +91,7 @@ class Rebuild(Trial):
 
     @property
     def revision(self) -> int:
-        manifest = read_ledger(Lake(self.lake)).of(self.day)
+        manifest = read_manifest(Lake(self.lake), self.day)
         assert manifest is not None
         return manifest.revision
 

@@ -47,7 +47,7 @@ from offsets.errors import (
     TooManyInvalid,
     TopicChanged,
 )
-from offsets.ledger import read_ledger
+from offsets.ledger import read_ledger, read_manifest
 from offsets.manifest import from_json, to_json
 from offsets.model import EndFrom, Manifest, Verdict
 from offsets.recheck import prove_gaps
@@ -304,7 +304,10 @@ def test_a_day_that_another_run_committed_while_this_one_waited_for_the_lock_is_
 ) -> None:
     topic = MemoryTopic()
     orders(topic, FIRST)
-    monkeypatch.setattr(jobs.daily, "read_manifest", lambda reader, day: None)
+    before_the_lock: list[Manifest | None] = [None, None]
+    monkeypatch.setattr(
+        jobs.daily, "read_manifest", lambda *asked: (before_the_lock or [read_manifest(*asked)]).pop()
+    )
     first = run_day(desk(lake, topic), FIRST)
     again = run_day(desk(lake, topic), FIRST)
     assert (first.already, again.already) == (False, True)
@@ -497,7 +500,7 @@ def test_a_first_day_that_was_changed_afterwards_is_refused_also_when_nothing_is
     for first in (FIRST - timedelta(days=9), SECOND):
         there = desk(lake, topic, first=first, now=now)
         with pytest.raises(ConfigWrong, match=r"day\.first: 2026-03-28"):
-            due_days(there)
+            next_due(there)
         with pytest.raises(ConfigWrong, match=r"day\.first: 2026-03-28"):
             run_day(there, SECOND)
     assert run_day(desk(lake, topic, first=SECOND), FIRST).already
@@ -763,10 +766,10 @@ def test_due_days_are_those_that_are_over_in_order(lake: Path) -> None:
     topic = MemoryTopic()
     now = STARTS[THIRD] + timedelta(hours=1)
     table = desk(lake, topic, now=now)
-    assert due_days(table) == [FIRST, SECOND]
-    for day in due_days(table):
+    assert due_days(table, *next_due(table)) == [FIRST, SECOND]
+    for day in due_days(table, *next_due(table)):
         run_day(desk(lake, topic, now=now), day)
-    assert due_days(table) == []
+    assert due_days(table, *next_due(table)) == []
     assert next_due(table) == (THIRD, STARTS[date(2026, 3, 31)] + timedelta(hours=1))
 
 

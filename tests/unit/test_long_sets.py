@@ -13,7 +13,7 @@ from jobs.rebuild import rebuild_day
 from jobs.storage import Lake
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
-from offsets.ledger import read_ledger
+from offsets.ledger import read_chain
 from offsets.manifest import LISTS_NAME, LONG
 from offsets.model import Verdict, day_in
 from tests.local_engine import ZONE, desk, order, settings
@@ -61,7 +61,7 @@ def test_long_gaps_and_pending_offsets_are_committed_and_proved(lake: Path, topi
 
 
 def test_a_rebuild_holds_long_sets_against_those_of_then(lake: Path, topic: MemoryTopic) -> None:
-    before = read_ledger(Lake(lake)).manifests[0]
+    before = next(read_chain(Lake(lake)))
     assert rebuild_day(desk(lake, topic), DAYS[0].date).manifest.gaps == before.gaps
     assert problems(lake, topic) == ()
 

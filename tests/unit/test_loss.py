@@ -11,7 +11,7 @@ from jobs.daily import Outcome, run_day
 from jobs.planning import Accept
 from jobs.storage import Lake
 from offsets.errors import ConfigWrong, OffsetsLost
-from offsets.ledger import read_ledger
+from offsets.ledger import read_chain
 from offsets.model import LostOffsets, midnight
 from tests.lake_rows import places
 from tests.local_engine import ZONE, desk, order
@@ -58,7 +58,7 @@ def test_an_accepted_loss_is_recorded_for_ever_and_the_chain_holds(lake: Path, t
     assert second.consumed.partitions[0].seen_until == 7
     third = run(lake, topic, THIRD).manifest
     assert not third.lossy
-    assert [each.lossy for each in read_ledger(Lake(lake)).manifests] == [False, True, False]
+    assert [each.lossy for each in read_chain(Lake(lake))] == [False, True, False]
     pending = {at for from_, until in third.next.partitions[0].pending for at in range(from_, until)}
     assert {offset for _, offset in places(lake)} | pending == {0, 1, 3, 7, 8, 9, 10, 11}
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from offsets.errors import LedgerBroken
 from offsets.manifest import _checksum, from_json, lists_of, require_lists, to_json
 from offsets.model import (
+    FORMAT_VERSION,
     Accepted,
     Anchor,
     CauseCount,
@@ -108,6 +109,7 @@ def test_the_frozen_copy_of_format_1_stays_readable() -> None:
         transactional=None,
         remade=(),
         tally=tuple(replace(each, digest="") for each in now.tally),
+        earlier=None,
     )
     assert from_json((FROZEN / "manifest-format-1.json").read_bytes(), "format 1") == then
 
@@ -120,6 +122,8 @@ def test_the_frozen_copy_of_format_3_stays_readable_and_is_what_is_written() -> 
     text = (FROZEN / "manifest-format-3.json").read_bytes()
     assert from_json(text, "format 3") == manifests.full()
     assert to_json(manifests.full()) == text
+    then = replace(manifests.full(), earlier=None)
+    assert from_json((FROZEN / "manifest-format-2.json").read_bytes(), "format 2") == then
 
 
 def with_long_sets() -> Manifest:
@@ -165,7 +169,7 @@ def test_a_damaged_list_is_refused_when_it_is_used(damage: str) -> None:
 def sealed(body: dict[str, Any]) -> bytes:
     """Write a document with a checksum that fits, as a bug of a writer would."""
     rest = {key: value for key, value in body.items() if key not in ("format_version", "checksum")}
-    return json.dumps({"format_version": 3, "checksum": _checksum(rest)} | rest).encode()
+    return json.dumps({"format_version": FORMAT_VERSION, "checksum": _checksum(rest)} | rest).encode()
 
 
 def refused(text: bytes) -> str:
@@ -239,6 +243,13 @@ def _set(*path: str | int, to: object) -> Callable[[dict[str, Any]], None]:
         _set("contract", to=[1]),
         _set("contract", to="\ud800"),
         _set("versions", to=None),
+        _set("earlier", to=1),
+        _set("earlier", 0, "days", to=0),
+        _set("earlier", 0, "days", to=2),
+        _set("earlier", 0, "days", to=10**15),
+        _set("earlier", 0, "seconds", to=-1),
+        _set("earlier", 0, "seconds", to=82_800),
+        _set("earlier", 0, "extra", to=1),
     ],
 )
 def test_a_manifest_that_breaks_a_law_is_refused_though_its_checksum_fits(

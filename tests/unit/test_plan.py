@@ -59,7 +59,7 @@ def second_plan(
     before = committed(topic, known)
     day = bounds(SECOND, terms.zone, before)
     found = survey(topic, "orders", day, terms.grace, terms.future, before.next)
-    return plan_day(day=day, ledger=Ledger((before,)), found=found, terms=terms, now=now)
+    return plan_day(day=day, ledger=Ledger((before.day,), before), found=found, terms=terms, now=now)
 
 
 def committed(topic: MemoryTopic, known: Checkpoint | None = None) -> Manifest:
@@ -251,10 +251,10 @@ def test_zone_rules_that_moved_midnight_are_a_change_and_the_recorded_end_holds(
     day = bounds(SECOND, ZONE, moved)
     found = survey(topic, "orders", day, TERMS.grace, TERMS.future, moved.next)
     with pytest.raises(ContractChanged) as stopped:
-        plan_day(day=day, ledger=Ledger((moved,)), found=found, terms=TERMS, now=NOW)
+        plan_day(day=day, ledger=Ledger((moved.day,), moved), found=found, terms=TERMS, now=NOW)
     says(stopped, "day.start", "zone rules", "--accept-contract")
     accepting = replace(TERMS, accept_contract=True)
-    plan = plan_day(day=day, ledger=Ledger((moved,)), found=found, terms=accepting, now=NOW)
+    plan = plan_day(day=day, ledger=Ledger((moved.day,), moved), found=found, terms=accepting, now=NOW)
     assert plan.day.start == moved.day.end
     assert plan.day.end == day_in(ZONE, SECOND).end
     assert len(plan.accepted.contract) == 1

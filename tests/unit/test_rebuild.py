@@ -32,7 +32,7 @@ from offsets.errors import (
     StoreFailed,
     TopicChanged,
 )
-from offsets.ledger import read_ledger
+from offsets.ledger import read_chain, read_ledger, read_manifest
 from offsets.manifest import MANIFEST_NAME
 from offsets.model import Verdict, midnight
 from tests.lake_rows import files, places
@@ -76,8 +76,7 @@ def rebuild(lake: Path, topic: MemoryTopic, day: date, **changed: Any) -> Outcom
 
 
 def state(lake: Path) -> tuple[object, ...]:
-    ledger = read_ledger(Lake(lake))
-    return places(lake), [manifest.next for manifest in ledger.manifests]
+    return places(lake), [manifest.next for manifest in read_chain(Lake(lake))]
 
 
 @pytest.mark.parametrize("day", DAYS)
@@ -86,7 +85,7 @@ def test_a_rebuilt_day_holds_what_it_held(lake: Path, topic: MemoryTopic, day: d
     manifest = rebuild(lake, topic, day).manifest
     assert state(lake) == before
     assert manifest.revision == 2
-    assert read_ledger(Lake(lake)).of(day) == manifest
+    assert read_manifest(Lake(lake), day) == manifest
     own = {name for name in names if f"date={day}/" in name}
     assert files(lake) - own >= names - own
     assert not (lake / "_staging").exists()
@@ -130,6 +129,21 @@ def test_a_day_whose_manifest_is_gone_is_built_from_what_its_neighbours_record(
     assert state(lake) == before
     assert {file.target is None for file in manifest.files_of(Verdict.LATE)} == {False}
     assert manifest.rows(Verdict.LATE) == 2
+
+
+def test_a_day_that_is_gone_keeps_its_zone_though_the_next_day_has_another(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    """Brussels has the hours of Amsterdam; the days' bounds are recorded with their zones."""
+    lake, new = tmp_path / "lake", Accept(contract=True)
+    for day in DAYS:
+        zone = ZONE if day < THIRD else "Europe/Brussels"
+        run_day(desk(lake, topic, late=Late.AMEND, zone=zone, accept=new), day)
+    before = [manifest.day for manifest in read_chain(Lake(lake))]
+    shutil.rmtree(lake / f"date={SECOND}")
+    rebuild(lake, topic, SECOND, zone="Europe/Brussels")
+    assert [manifest.day for manifest in read_chain(Lake(lake))] == before
+    assert problems(lake) == ()
 
 
 def test_late_rows_of_a_day_that_is_gone_which_lie_nowhere_yet_are_set_aside(
@@ -241,7 +255,7 @@ def test_what_retention_took_cannot_be_built_again(lake: Path, topic: MemoryTopi
 
 def test_what_compaction_took_since_cannot_be_built_again(lake: Path, topic: MemoryTopic) -> None:
     topic.cleanup_policy = "compact"
-    span = read_ledger(Lake(lake)).manifests[1].spans[0]
+    span = [*read_chain(Lake(lake))][1].spans[0]
     topic.compact(0, [span.seen_until])
     refused(lake, topic, OffsetsLost, "compaction took")
 
@@ -249,7 +263,7 @@ def test_what_compaction_took_since_cannot_be_built_again(lake: Path, topic: Mem
 def test_a_record_that_is_missing_on_a_topic_that_is_not_compacted_is_never_lawful(
     lake: Path, topic: MemoryTopic
 ) -> None:
-    span = read_ledger(Lake(lake)).manifests[1].spans[0]
+    span = [*read_chain(Lake(lake))][1].spans[0]
     topic.compact(0, [span.seen_until])
     refused(lake, topic, AuditFailed, "again")
 
@@ -290,7 +304,7 @@ def test_a_record_with_another_verdict_stays_where_it_is(
 ) -> None:
     """Two records of the log trade places: all counts are equal, and the sets are not."""
     log = topic.logs[0]
-    span = read_ledger(Lake(lake)).manifests[1].spans[0]
+    span = [*read_chain(Lake(lake))][1].spans[0]
     inside = [n for n, each in enumerate(log.records) if span.seen_until <= each.offset < span.until_offset]
     bad = next(n for n in inside if log.records[n].value == b"not json")
     good = inside[0]

@@ -26,6 +26,7 @@ from jobs.storage import Lake
 from jobs.verify.figures import DayLedger, Verified
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
+from offsets.days import runs_of
 from offsets.ledger import read_manifest
 from offsets.manifest import from_json, to_json
 from offsets.model import (
@@ -239,6 +240,18 @@ def test_a_loss_that_the_checkpoint_does_not_show_is_found(
 # -- files
 
 
+@pytest.mark.parametrize("older_format", [False, True], ids=["format 3", "a day of format 2 between"])
+def test_other_bounds_than_an_earlier_day_has_are_found(lake: Path, older_format: bool) -> None:
+    first, second = manifest_of(lake, FIRST).day, manifest_of(lake, SECOND).day
+    if older_format:
+        reseal(lake, SECOND, lambda manifest: replace(manifest, earlier=None))
+    assert problems(lake) == []
+    early = replace(first, start=first.start - timedelta(hours=1))
+    reseal(lake, THIRD, lambda manifest: replace(manifest, earlier=runs_of([early, second])))
+    (found,) = problems(lake)
+    assert f"other bounds {f'of {FIRST}' if older_format else 'for the days before them'}" in found
+
+
 def edit(path: Path) -> None:
     text = bytearray(path.read_bytes())
     where = text.rindex(b"orders")
@@ -405,13 +418,13 @@ def test_two_days_that_do_not_go_together_are_found(lake: Path, tmp_path: Path) 
 
 def test_a_day_that_does_not_begin_where_the_one_before_ends_is_found(lake: Path) -> None:
     def later(manifest: Manifest) -> Manifest:
-        return replace(
-            manifest, day=replace(manifest.day, start=manifest.day.start + timedelta(microseconds=1))
-        )
+        start = manifest.day.start + timedelta(microseconds=1)
+        return replace(manifest, day=replace(manifest.day, start=start), earlier=None)
 
     reseal(lake, SECOND, later)
-    (found,) = problems(lake)
-    assert f"{SECOND} starts at" in found
+    link, bounds = problems(lake)
+    assert f"{SECOND} starts at" in link
+    assert f"{THIRD}: it records other bounds of {SECOND}" in bounds
 
 
 def with_next(manifest: Manifest, **changes: object) -> Manifest:

@@ -1,0 +1,147 @@
+"""A calendar day's bounds, and the adjoining days of a lake as runs of equal length.
+
+Pure. Ten years of days are about forty runs, since a zone's days change their length twice a year.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from zoneinfo import ZoneInfo
+
+UTC = ZoneInfo("UTC")
+ONE_DAY = timedelta(days=1)
+SECOND = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """A calendar date in a zone, and its instants `[start, end)`; usually 23 to 25 hours long."""
+
+    date: date
+    zone: str
+    start: datetime
+    end: datetime
+
+    def __post_init__(self) -> None:
+        for instant in (self.start, self.end):
+            _require_utc(instant)
+        if self.end < self.start:
+            raise ValueError(f"day {self.date} ends at {self.end}, before its start {self.start}")
+
+    def __str__(self) -> str:
+        """Give the date and its zone."""
+        return f"{self.date} ({self.zone})"
+
+
+def midnight(day: date, zone: str) -> datetime:
+    """Give the first instant of a date in a zone, in UTC.
+
+    Where a clock change skips midnight, PEP 495's rule for fold=0 gives the moment of the change itself.
+    """
+    return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
+
+
+def day_in(zone: str, day: date) -> Day:
+    """Give a date's bounds by the zone database of today."""
+    return Day(date=day, zone=zone, start=midnight(day, zone), end=midnight(day + ONE_DAY, zone))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayRun:
+    """So many `days` from a date on, each of so many `seconds` and each where the one before ended."""
+
+    from_date: date
+    zone: str
+    start: datetime
+    seconds: int
+    days: int
+
+    def __post_init__(self) -> None:
+        _require_utc(self.start)
+        if self.seconds < 0 or self.days < 1:
+            raise ValueError(f"{self.days} days of {self.seconds} s from {self.from_date} on are no run")
+
+    @property
+    def until_date(self) -> date:
+        """The date after the last."""
+        return self.from_date + self.days * ONE_DAY
+
+    @property
+    def end(self) -> datetime:
+        """The instant at which the last day ends."""
+        return self.start + self.days * self.seconds * SECOND
+
+    def __iter__(self) -> Iterator[Day]:
+        """Make each day."""
+        start, length = self.start, self.seconds * SECOND
+        for number in range(self.days):
+            end = start + length
+            yield Day(date=self.from_date + number * ONE_DAY, zone=self.zone, start=start, end=end)
+            start = end
+
+
+Runs = tuple[DayRun, ...]
+"""Adjoining runs, as few as can be, so that equal runs are equal days."""
+
+
+def with_next(runs: Runs, day: Day) -> Runs:
+    """Return the runs with the day that follows.
+
+    Raises:
+        ValueError: it does not begin where the runs end, or lasts no whole number of seconds.
+    """
+    seconds, rest = divmod(day.end - day.start, SECOND)
+    if rest:
+        raise ValueError(f"{day.date} lasts {day.end - day.start}, no whole number of seconds")
+    _require_next(runs, day)
+    if runs and _alike(runs[-1], day.zone, seconds):
+        return (*runs[:-1], replace(runs[-1], days=runs[-1].days + 1))
+    return (*runs, DayRun(from_date=day.date, zone=day.zone, start=day.start, seconds=seconds, days=1))
+
+
+def runs_of(days: Iterable[Day]) -> Runs:
+    """Return adjoining days as runs, as few as can be.
+
+    Raises:
+        ValueError: a day does not begin where the one before ended.
+    """
+    runs: Runs = ()
+    for day in days:
+        runs = with_next(runs, day)
+    return runs
+
+
+def days_of(runs: Runs) -> tuple[Day, ...]:
+    """Return each day of runs."""
+    return tuple(day for run in runs for day in run)
+
+
+def check_runs(runs: Runs, day: Day) -> None:
+    """Check that runs adjoin, that there are as few as can be, and that a day can follow them.
+
+    Raises:
+        ValueError: they do not.
+    """
+    for number, run in enumerate(runs):
+        _require_next(runs[:number], next(iter(run)))
+        if number and _alike(runs[number - 1], run.zone, run.seconds):
+            raise ValueError(f"the days on both sides of {run.from_date} are one run, not two")
+    with_next(runs, day)
+
+
+def _require_next(runs: Runs, day: Day) -> None:
+    if runs and (runs[-1].until_date, runs[-1].end) != (day.date, day.start):
+        raise ValueError(
+            f"{day.date} must be the day after {runs[-1].until_date - ONE_DAY}, from {runs[-1].end} on"
+        )
+
+
+def _alike(run: DayRun, zone: str, seconds: int) -> bool:
+    return (run.zone, run.seconds) == (zone, seconds)
+
+
+def _require_utc(instant: datetime) -> None:
+    if instant.utcoffset() != timedelta(0):
+        raise ValueError(f"an instant of a day must be in UTC: {instant}")
