@@ -38,7 +38,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from offsets.errors import BrokerUnavailable, ConfigWrong, OffsetsLost
 from offsets.model import TopicIdentity, Watermarks
 from offsets.ranges import Offsets, Range
-from offsets.topic import SeenRecord, TopicDescription, digest_of
+from offsets.topic import SampledRecord, SeenRecord, TopicDescription, digest_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -178,6 +178,33 @@ class Broker:
                 break
         self._consumer.unassign()
         return seen
+
+    def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SampledRecord]:
+        """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone."""
+        what = f"records of {topic}-{partition}"
+        try:
+            return self._patiently(what, lambda: self._sample(topic, partition, from_, until, limit))
+        except KafkaException as error:
+            if error.args[0].code() not in BEYOND:
+                raise
+            return []
+
+    def _sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SampledRecord]:
+        if self._consumer is None:
+            self._consumer = Consumer(self._consumer_settings)
+        self._consumer.assign([TopicPartition(topic, partition, from_)])
+        sampled: list[SampledRecord] = []
+        size = 0
+        for message in _messages(self._consumer, self._request):
+            offset = message.offset()
+            if offset is None or offset >= until:
+                break
+            sampled.append(_sampled(message, offset))
+            size += sampled[-1].size
+            if size >= limit or offset == until - 1:
+                break
+        self._consumer.unassign()
+        return sampled
 
     def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
         """Give the offsets of all visible records of `[from_, until)`.
@@ -356,6 +383,18 @@ def _seen(message: Message, offset: int) -> SeenRecord:
         timestamp=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
         size=len(key or b"") + len(value or b""),
         digest=digest_of(key, value),
+    )
+
+
+def _sampled(message: Message, offset: int) -> SampledRecord:
+    kind, timestamp = message.timestamp()
+    headers = [*(message.headers() or ())]
+    return SampledRecord(
+        offset=offset,
+        timestamp=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        key=message.key(),
+        value=message.value(),
+        headers=tuple((name, value) for name, value in headers),
     )
 
 

@@ -57,6 +57,22 @@ class SeenRecord:
         return Anchor(offset=self.offset, timestamp=self.timestamp, digest=self.digest)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledRecord:
+    """One record with its contents; `timestamp` in Kafka's milliseconds (-1: none)."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+    @property
+    def size(self) -> int:
+        """The bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
+
+
 def digest_of(key: bytes | None, value: bytes | None) -> str:
     """Hash key and value, each with its length, so that no two pairs look the same."""
     both = hashlib.sha256()
@@ -83,6 +99,10 @@ class TopicReader(Protocol):
 
     def records(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SeenRecord]:
         """Read up to `limit` visible records of `[from_, until)`; fewer mean that there are no more."""
+        ...
+
+    def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SampledRecord]:
+        """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone."""
         ...
 
     def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:

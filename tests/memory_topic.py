@@ -15,7 +15,7 @@ from enum import Enum, auto
 from offsets.errors import ConfigWrong, OffsetsLost
 from offsets.model import TopicIdentity, Watermarks, millis
 from offsets.ranges import Offsets
-from offsets.topic import SeenRecord, TopicDescription, digest_of
+from offsets.topic import SampledRecord, SeenRecord, TopicDescription, digest_of
 
 NO_TIMESTAMP = -1
 
@@ -247,6 +247,24 @@ class MemoryTopic:
             )
             for each in log.visible(from_, until)[:limit]
         ]
+
+    def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SampledRecord]:
+        """Read visible records until they reach a size."""
+        self._asked("sample", topic)
+        sampled: list[SampledRecord] = []
+        for each in self.logs[partition].visible(from_, until):
+            if sum(record.size for record in sampled) >= limit:
+                break
+            sampled.append(
+                SampledRecord(
+                    offset=each.offset,
+                    timestamp=each.timestamp,
+                    key=each.key,
+                    value=each.value,
+                    headers=each.headers,
+                )
+            )
+        return sampled
 
     def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
         """Give the offsets of visible records."""
