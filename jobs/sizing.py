@@ -21,6 +21,8 @@ ABSORBED = 0.05
 """So much of a file beyond the target needs no file of its own: half of what a writer allows."""
 PIECES_PER_TASK = 4
 """Tasks are made of several pieces of partitions, so that partitions of unequal size even out."""
+ALIKE = 1.05
+"""Partitions that differ by less are cut into as many pieces; else one task would be given more of them."""
 BATCH_ROWS = 20_000
 BATCH_BYTES = 8 << 20
 """A batch of so much, by one or the other, is worth the work that each costs a task."""
@@ -96,4 +98,4 @@ def piece_rows(plan: DayPlan, tasks: int) -> int:
     """Give the most offsets that one piece of a partition may hold."""
     # Spark deals pieces out by number, so small ranges far back must be few among the pieces
     small = sum(max(len(span.reads.ranges) - 1, 0) for span in plan.spans)
-    return max(math.ceil(plan.offsets / (PIECES_PER_TASK * max(tasks, small))), 1)
+    return max(math.ceil(ALIKE * plan.offsets / (PIECES_PER_TASK * max(tasks, small))), 1)

@@ -194,14 +194,13 @@ class Broker:
             self._consumer = Consumer(self._consumer_settings)
         self._consumer.assign([TopicPartition(topic, partition, from_)])
         sampled: list[SampledRecord] = []
-        size = 0
-        for message in _messages(self._consumer, self._request):
+        for message in _many_messages(self._consumer, self._request):
             offset = message.offset()
             if offset is None or offset >= until:
                 break
             sampled.append(_sampled(message, offset))
-            size += sampled[-1].size
-            if size >= limit or offset == until - 1:
+            limit -= sampled[-1].size
+            if limit <= 0 or offset == until - 1:
                 break
         self._consumer.unassign()
         return sampled
@@ -373,6 +372,19 @@ def _messages(consumer: Consumer, patience: float) -> Iterator[Message]:
             return
         else:
             raise KafkaException(problem)
+
+
+def _many_messages(consumer: Consumer, patience: float) -> Iterator[Message]:
+    """Read on from the first message in batches; one at a time costs each a switch between threads."""
+    for first in _messages(consumer, patience):
+        yield first
+        for message in consumer.consume(500, 0.01):
+            if (problem := message.error()) is None:
+                yield message
+            elif problem.code() == KafkaError._PARTITION_EOF:
+                return
+            else:
+                raise KafkaException(problem)
 
 
 def _seen(message: Message, offset: int) -> SeenRecord:

@@ -7,6 +7,7 @@ processes every 50 ms (Pss: what they share counts once). Prints the peak of the
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from jobs.demo.broker import BrokerProcess
 from tests.bench.compare import CONFIG
@@ -73,13 +75,13 @@ def memory(root: int) -> Counter[str]:
     return kinds
 
 
-def watched(command: list[str], environment: dict[str, str]) -> Peak:
-    """Run a command to its end and return the peak of its memory."""
+def watched(command: list[str], environment: dict[str, str]) -> tuple[Peak, Any]:
+    """Run a command to its end and return the peak of its memory, and the JSON document that it prints."""
     peak, done = Peak(), threading.Event()
     process = subprocess.Popen(
         [sys.executable, *command],
         env=os.environ | {"PYTHONPATH": str(HERE.parents[1])} | environment,
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
     )
 
     def watch() -> None:
@@ -90,15 +92,15 @@ def watched(command: list[str], environment: dict[str, str]) -> Peak:
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
     try:
-        code = process.wait()
+        text = process.communicate()[0].decode()
     finally:
         process.terminate()
         process.wait()
         done.set()
         watcher.join()
-    if code:
-        raise RuntimeError(f"{' '.join(command)} ended with code {code}")
-    return peak
+    if process.returncode:
+        raise RuntimeError(f"{' '.join(command)} ended with code {process.returncode}: {text}")
+    return peak, json.loads(text)
 
 
 def load(bootstrap_servers: str, topic: str, first: date, records: int) -> None:
@@ -111,15 +113,23 @@ def load(bootstrap_servers: str, topic: str, first: date, records: int) -> None:
     )
 
 
-def run(bootstrap_servers: str, topic: str, first: date, target: str, folder: Path) -> Peak:
-    """Settle the day of a topic into a new lake."""
+def run(bootstrap_servers: str, topic: str, first: date, target: str, folder: Path, java: str = "") -> Peak:
+    """Settle the day of a topic into a new lake; `java` are options for its JVM."""
     lake, config = folder / "lake", folder / "bench.yaml"
     text = CONFIG.format(bootstrap_servers=bootstrap_servers, first=first, lake=lake)
     text = text.replace("topic: bench", f"topic: {topic}")
-    config.write_text(text.replace("lake:\n", f"lake:\n  target_file_size: {target}\n"))
-    peak = watched(["-m", "jobs", "run", "--date", str(first), "--json"], {"KAFKA_DAILY_CONFIG": str(config)})
+    text = text.replace("lake:\n", f"lake:\n  target_file_size: {target}\n")
+    config.write_text(text + f"  spark.driver.extraJavaOptions: {java!r}\n" if java else text)
+    peak, told = watched(
+        ["-m", "jobs", "run", "--date", str(first), "--json"], {"KAFKA_DAILY_CONFIG": str(config)}
+    )
     files = [path.stat().st_size for path in lake.glob("date=*/part-*.parquet")]
-    print(f"{topic}: {peak}; files of {', '.join(f'{size / MIB:.1f}' for size in files)} MiB", flush=True)
+    sizes = ", ".join(f"{size / MIB:.1f}" for size in files)
+    seconds = told["days"][0]["seconds"]
+    print(
+        f"{topic}: {peak}; files of {sizes} MiB; read_settle_write {seconds['read_settle_write']} s",
+        flush=True,
+    )
     shutil.rmtree(lake)
     return peak
 

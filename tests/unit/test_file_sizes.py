@@ -29,7 +29,7 @@ FIRST = date(2026, 3, 28)
 NEXT = FIRST + timedelta(days=1)
 TARGET = 512 << 10
 ROWS = 24_000
-SIZES = {"target_file_size": TARGET, "min_file_size": TARGET // 8}
+SIZES: dict[str, Any] = {"target_file_size": TARGET, "min_file_size": TARGET // 8}
 DICE = random.Random(5)
 
 Text = Callable[[], str]
