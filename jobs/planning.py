@@ -17,7 +17,7 @@ import tenacity
 
 from jobs.amend import open_moves
 from jobs.config import Settings
-from jobs.sizing import WEIGHED, BatchLimit, batch_limit, bytes_per_row, task_count
+from jobs.sizing import WEIGHED, BatchLimit, batch_limit, bytes_per_row, file_count, task_count
 from jobs.storage import Lake
 from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigWrong, LedgerBroken
@@ -222,7 +222,14 @@ def _clean_until(lake: Lake, newest: Manifest | None) -> datetime | None:
 
 
 def expected_files(desk: Desk, planned: Planned, cores: int) -> int:
-    """Tell how many tasks, hence about how many files, a plan makes."""
+    """Return about how many files a plan makes."""
+    expected = planned.plan.offsets * planned.row_bytes
+    tasks = tasks_of(desk, planned, cores)
+    return file_count(expected, tasks, target=desk.settings.lake.target_file_size)
+
+
+def tasks_of(desk: Desk, planned: Planned, cores: int) -> int:
+    """Return how many tasks a plan is cut into."""
     lake = desk.settings.lake
     sizes = {"target": lake.target_file_size, "minimum": lake.min_file_size}
     return task_count(planned.plan, planned.row_bytes, **sizes, cores=cores)

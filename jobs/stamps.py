@@ -86,13 +86,14 @@ def batches(
         some.append(record)
         size += len(record.key or b"") + len(record.value or b"")
         if len(some) >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield _batch(partition, some, headers=headers)
+            yield batch_of(partition, some, headers=headers)
             some, size = [], 0
     if some:
-        yield _batch(partition, some, headers=headers)
+        yield batch_of(partition, some, headers=headers)
 
 
-def _batch(partition: int, records: Sequence[FullRecord], *, headers: bool) -> pa.RecordBatch:
+def batch_of(partition: int, records: Sequence[FullRecord], *, headers: bool) -> pa.RecordBatch:
+    """Make a batch of records, at least one, as Spark's Kafka source delivers it."""
     offsets, stamps, keys, values, more = zip(*records, strict=True)
     # the task takes them for what they are: out of all years
     micros = [max(-LAST_STAMP - 1, min(stamp, LAST_STAMP + 1)) * 1000 for stamp in stamps]

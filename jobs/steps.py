@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from jobs.config import Late
-from jobs.planning import Desk, Planned, expected_files
-from jobs.sizing import piece_rows
+from jobs.planning import Desk, Planned, tasks_of
+from jobs.sizing import piece_rows, worth_a_sample
 from jobs.storage import LockHolder, make_folder
 from offsets import errors
 from offsets.model import DayPlan, Gaps, Span
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from jobs.commit import RunStamp
     from jobs.parquet import FileOptions
     from jobs.report import TaskReport
+    from jobs.sink import TaskOrder
 
 log = structlog.get_logger(__name__)
 
@@ -101,17 +102,19 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
     from jobs.sink import TaskOrder
     from jobs.stamps import OVERFLOW, find_stretches, rest_of, settle_stretches
 
-    engine = desk.engine()
-    tasks = expected_files(desk, planned, engine.cores)
-    steps.end("start_spark")
     order = TaskOrder(
         rules=settings.rules,
         bounds=Bounds.of(plan, settings.rules),
         attempts=str(staged / "attempts"),
         files=file_options(desk, plan),
     )
-    log.info("settling", day=str(plan.day.date), tasks=tasks, staging=str(staged))
     make_folder(staged / "attempts")
+    planned = _sized(desk, planned, order)
+    steps.end("sample")
+    engine = desk.engine()
+    tasks = tasks_of(desk, planned, engine.cores)
+    steps.end("start_spark")
+    log.info("settling", day=str(plan.day.date), tasks=tasks, staging=str(staged))
 
     def settle(reads: Mapping[int, Offsets]) -> list[TaskReport]:
         with _topic_asked_first(desk, plan):
@@ -151,6 +154,17 @@ def _topic_asked_first(desk: Desk, plan: DayPlan) -> Iterator[None]:
         nothing = [Gaps(partition=span.partition, offsets=span.reads) for span in plan.spans]
         recheck(desk.broker(), plan, nothing, plan.consumed)
         raise
+
+
+def _sized(desk: Desk, planned: Planned, order: TaskOrder) -> Planned:
+    """Learn from the day's own records what a row takes, where that may change the number of tasks."""
+    if not worth_a_sample(planned.plan, planned.row_bytes, minimum=desk.settings.lake.min_file_size):
+        return planned
+    from jobs.sampling import sampled_row_bytes
+
+    found = sampled_row_bytes(desk.broker(), planned.plan, order)
+    log.info("sampled", day=str(planned.plan.day.date), row_bytes=found, guess=planned.row_bytes)
+    return planned if found is None else replace(planned, row_bytes=found)
 
 
 def audit_day(

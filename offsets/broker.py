@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import structlog
 import tenacity
@@ -39,7 +39,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from offsets.errors import BrokerUnavailable, ConfigWrong, OffsetsLost
 from offsets.model import TopicIdentity, Watermarks
 from offsets.ranges import Offsets, Range
-from offsets.topic import FullRecord, SeenRecord, TopicDescription, digest_of, retention_of
+from offsets.topic import FullRecord, Headers, SeenRecord, TopicDescription, digest_of, retention_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -182,6 +182,32 @@ class Broker:
                 break
         self._consumer.unassign()
         return seen
+
+    def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
+        """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone."""
+        what = f"records of {topic}-{partition}"
+        try:
+            return self._patiently(what, lambda: self._sample(topic, partition, from_, until, limit))
+        except KafkaException as error:
+            if error.args[0].code() not in BEYOND:
+                raise
+            return []
+
+    def _sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
+        if self._consumer is None:
+            self._consumer = Consumer(self._consumer_settings)
+        self._consumer.assign([TopicPartition(topic, partition, from_)])
+        sampled: list[FullRecord] = []
+        for message in _many_messages(self._consumer, self._request):
+            offset = message.offset()
+            if offset is None or offset >= until:
+                break
+            sampled.append(_full(message, headers=True))
+            limit -= sampled[-1].size
+            if limit <= 0 or offset == until - 1:
+                break
+        self._consumer.unassign()
+        return sampled
 
     def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
         """Give the offsets of all visible records of `[from_, until)`.
@@ -405,8 +431,21 @@ def _full(message: Message, *, headers: bool) -> FullRecord:
     assert offset is not None, "only an error has none"
     kind, timestamp = message.timestamp()
     stamp = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
-    more = tuple(message.headers() or ()) if headers else ()
+    more = cast("Headers", tuple(message.headers() or ()) if headers else ())
     return FullRecord(offset, stamp, message.key(), message.value(), more)
+
+
+def _many_messages(consumer: Consumer, patience: float) -> Iterator[Message]:
+    """Read on from the first message in batches; one at a time costs each a switch between threads."""
+    for first in _messages(consumer, patience):
+        yield first
+        for message in consumer.consume(500, 0.01):
+            if (problem := message.error()) is None:
+                yield message
+            elif problem.code() == KafkaError._PARTITION_EOF:
+                return
+            else:
+                raise KafkaException(problem)
 
 
 def _seen(message: Message, offset: int) -> SeenRecord:

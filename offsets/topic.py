@@ -67,6 +67,9 @@ class SeenRecord:
         return Anchor(offset=self.offset, timestamp=self.timestamp, digest=self.digest)
 
 
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
 class FullRecord(NamedTuple):
     """One record with all that a task is given of it; `timestamp` in Kafka's milliseconds (-1: none)."""
 
@@ -74,7 +77,12 @@ class FullRecord(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
+
+    @property
+    def size(self) -> int:
+        """The bytes of key and value."""
+        return len(self.key or b"") + len(self.value or b"")
 
 
 def digest_of(key: bytes | None, value: bytes | None) -> str:
@@ -103,6 +111,10 @@ class TopicReader(Protocol):
 
     def records(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SeenRecord]:
         """Read up to `limit` visible records of `[from_, until)`; fewer mean that there are no more."""
+        ...
+
+    def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
+        """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone."""
         ...
 
     def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:

@@ -248,6 +248,24 @@ class MemoryTopic:
             for each in log.visible(from_, until)[:limit]
         ]
 
+    def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
+        """Read visible records until they reach a size."""
+        self._asked("sample", topic)
+        sampled: list[FullRecord] = []
+        for each in self.logs[partition].visible(from_, until):
+            if sum(record.size for record in sampled) >= limit:
+                break
+            sampled.append(
+                FullRecord(
+                    offset=each.offset,
+                    timestamp=each.timestamp,
+                    key=each.key,
+                    value=each.value,
+                    headers=each.headers,
+                )
+            )
+        return sampled
+
     def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
         """Give the offsets of visible records."""
         self._asked("present", topic)

@@ -19,7 +19,7 @@ from jobs.storage import Lake
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
 from offsets.errors import RunFailed
-from offsets.ledger import Ledger, read_ledger
+from offsets.ledger import Ledger
 from offsets.model import LAST_STAMP, Verdict
 from tests.lake_rows import places
 from tests.local_engine import RULES, LocalEngine, desk, order
@@ -125,8 +125,8 @@ def test_a_poisoned_day_can_be_built_again(lake: Path) -> None:
     topic = poisoned("both ends")
     for day in (FIRST, SECOND):
         run_day(desk(lake, topic, invalid_limit=1.0), day)
-    before, ledger = places(lake), read_ledger(Lake(lake))
-    (lake / f"date={FIRST}" / ledger.manifests[0].files[0].path).unlink()
+    before, manifest = places(lake), next(read_chain(Lake(lake)))
+    (lake / f"date={FIRST}" / manifest.files[0].path).unlink()
     rebuild_day(desk(lake, topic), FIRST)
     assert places(lake) == before
 

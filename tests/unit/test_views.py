@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date, datetime
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -129,7 +130,7 @@ def test_views_that_show_little_of_a_batch_are_copied_and_equal() -> None:
 
 def test_a_copy_holds_nested_rows_and_nulls() -> None:
     type = pa.struct([("a", pa.list_(pa.string())), ("b", pa.map_(pa.string(), pa.bool_()))])
-    value = [{"a": ["x", None], "b": [("k", True)]}, None, {"a": None, "b": []}]
+    value: list[dict[str, Any] | None] = [{"a": ["x", None], "b": [("k", True)]}, None, {"a": None, "b": []}]
     view = pa.RecordBatch.from_pydict({"s": pa.array(value * 99, type), "n": pa.nulls(297)}).slice(100, 4)
     (kept,) = owned([view])
     assert kept == view
