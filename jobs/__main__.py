@@ -57,7 +57,7 @@ def _misused(wrong: Any) -> ConfigWrong:
     usage = wrong.ctx.get_usage().removeprefix("Usage: ")
     return ConfigWrong(
         expected=f"`{' '.join(usage.split())}`",
-        found=wrong.format_message(),
+        found=wrong.format_message().rstrip("."),
         do=f"See `{wrong.ctx.command_path} --help`.",
     )
 
@@ -73,7 +73,12 @@ BUG = 70
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", help="The topic's YAML; default: $KAFKA_DAILY_CONFIG.", show_default=False),
+    typer.Option(
+        "--config",
+        readable=False,  # why it cannot be read is said by who reads it
+        help="The topic's YAML; default: $KAFKA_DAILY_CONFIG.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 FORMAT, SHAPE = ["%Y-%m-%d"], "YYYY-MM-DD"

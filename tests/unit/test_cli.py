@@ -118,7 +118,7 @@ def document(*arguments: object) -> tuple[int, dict[str, Any]]:
 @pytest.mark.parametrize(
     "arguments, found",
     [
-        (["frobnicate"], "No such command 'frobnicate'."),
+        (["frobnicate"], "No such command 'frobnicate'"),
         (["run", "--frobnicate"], "--frobnicate"),
         (["run", "--date", "yesterday"], "'yesterday' does not match"),
         (["status", "surplus"], "(surplus)"),
@@ -498,6 +498,35 @@ def test_each_line_of_the_log_is_a_document_that_names_topic_lake_and_run(config
     assert sum("ZeroDivisionError" in event.get("exception", "") for event in events) == 2
     assert events[-1]["event"].startswith("DayNotOver (exit 10) The day is not over. Expected 2026-03-31")
     assert (events[-1]["error"], events[-1]["exit_code"], events[-1]["level"]) == ("DayNotOver", 10, "error")
+
+
+CAPABILITIES = "-dac_override,-dac_read_search"
+WITHOUT_RIGHTS = ["setpriv", f"--bounding-set={CAPABILITIES}", f"--inh-caps={CAPABILITIES}"]
+"""Files have rights for root too."""
+
+
+@pytest.mark.parametrize(
+    "what, mode, code, found",
+    [
+        ("orders.yaml", 0, 2, "cannot read the file: Permission denied"),
+        ("lake", 0, 27, "Permission denied (EACCES)"),
+        ("lake", 0o500, 27, "Permission denied (EACCES)"),
+    ],
+)
+def test_a_missing_right_is_an_error_of_its_own(
+    config: Path, what: str, mode: int, code: int, found: str
+) -> None:
+    """Of a config it was a text of click's, also under --json."""
+    (config.parent / "lake").mkdir()
+    (config.parent / what).chmod(mode)
+    command = [*(WITHOUT_RIGHTS if os.geteuid() == 0 else []), sys.executable, "-m", "jobs"]
+    arguments = ["run", "--date", str(FIRST), "--json", "--config", str(config)]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, cwd=Path(__file__).parents[2], check=False
+    )
+    (config.parent / what).chmod(0o700)
+    assert done.returncode == code, done.stderr.decode()
+    assert found in json.loads(done.stdout)["found"]
 
 
 @pytest.mark.parametrize("command", ["status", "clean", "plan", "verify"])
