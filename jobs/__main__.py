@@ -11,16 +11,19 @@ import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
+import structlog
 import typer
+from typer.core import TyperGroup
 
+from jobs import logs
 from jobs.streams import never_fail
 from jobs.verify.level import Level
 from offsets.errors import ConfigWrong, DayStopped, Interrupted, Terminated, VerifyFailed
@@ -29,8 +32,40 @@ if TYPE_CHECKING:
     from jobs.planning import Accept
     from offsets.model import LostOffsets
 
+_USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
+"""UsageError, which typer has from click or from a copy of its own."""
+
+
+class _Commands(TyperGroup):
+    """The commands, where wrong usage is an error like any other."""
+
+    def main(self, args: Sequence[str] | None = None, **options: Any) -> Any:  # type: ignore[override]
+        """Run a command, and exit with its code."""
+        arguments = sys.argv[1:] if args is None else list(args)
+        if not arguments:  # shows the help
+            return super().main(arguments, **options)
+        try:
+            sys.exit(super().main(arguments, **(options | {"standalone_mode": False})))
+        except _USAGE_ERROR as wrong:
+            from jobs import render
+
+            logs.configure()
+            render.failure(_misused(wrong), as_json="--json" in arguments)
+            sys.exit(ConfigWrong.exit_code)
+
+
+def _misused(wrong: Any) -> ConfigWrong:
+    usage = wrong.ctx.get_usage().removeprefix("Usage: ")
+    return ConfigWrong(
+        expected=f"`{' '.join(usage.split())}`",
+        found=wrong.format_message().rstrip("."),
+        do=f"See `{wrong.ctx.command_path} --help`.",
+    )
+
+
 app = typer.Typer(
     name="kafka-daily",
+    cls=_Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -39,7 +74,12 @@ BUG = 70
 
 Config = Annotated[
     Path | None,
-    typer.Option("--config", help="The topic's YAML; default: $KAFKA_DAILY_CONFIG.", show_default=False),
+    typer.Option(
+        "--config",
+        readable=False,  # why it cannot be read is said by who reads it
+        help="The topic's YAML; default: $KAFKA_DAILY_CONFIG.",
+        show_default=False,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 FORMAT, SHAPE = ["%Y-%m-%d"], "YYYY-MM-DD"
@@ -203,13 +243,13 @@ def _days(
 def status(config: Config = None, json: Json = False) -> None:
     """Show the days of the lake, the next due day, the lock."""
     with _stopping(json):
-        from jobs import config as configs
         from jobs import render
         from jobs.inspect import status as look
+        from jobs.opening import load
         from jobs.storage import Lake
         from offsets.plan import bounds
 
-        settings = configs.load(config, os.environ)
+        settings = load(config)
         found = look(
             Lake(settings.lake.path),
             settings.first,
@@ -267,11 +307,11 @@ def clean(
     """List what runs that died left in staging, and remove it when told to."""
     with _stopping(json):
         from jobs import clean as cleaning
-        from jobs import config as configs
         from jobs import render
+        from jobs.opening import load
         from jobs.storage import Lake, LockHolder
 
-        lake = Lake(configs.load(config, os.environ).lake.path)
+        lake = Lake(load(config).lake.path)
         now = datetime.now(UTC)
         since = now - _age(older_than) if older_than else None
         if execute:
@@ -301,12 +341,16 @@ def _age(text: str) -> timedelta:
 @app.command()
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave broker and lake to play with.")] = False,
+    json: Json = False,
 ) -> None:
     """Show it all on a real broker: three days, a kill half-way, a rerun, and the proof."""
-    with _stopping(False):
+    with _stopping(json):
+        from jobs import render
         from jobs.demo.story import run_demo
 
-        run_demo(keep=keep)
+        found = run_demo(keep=keep, console=render.err if json else None)
+        if json:
+            render.document(found.document())
 
 
 @app.command()
@@ -339,7 +383,7 @@ def soak(
 @contextmanager
 def _stopping(as_json: bool) -> Iterator[None]:
     """Turn every way to end into its exit code."""
-    from jobs import logs, render
+    from jobs import render
 
     logs.configure()
     signal.signal(signal.SIGINT, _interrupt)
@@ -382,13 +426,14 @@ _WHOLE = {
 def main() -> None:
     """Run a command; what escapes it is a bug."""
     never_fail()
+    logs.configure()
+    logs.listen()
     try:
         app()
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
-        import traceback
-
-        traceback.print_exc()
-        sys.stderr.write("This is a bug in kafka-daily; nothing is committed but whole days.\n")
+        structlog.get_logger().critical(
+            "this is a bug in kafka-daily; nothing is committed but whole days", exc_info=True, exit_code=BUG
+        )
         sys.exit(BUG)
 
 

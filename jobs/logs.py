@@ -1,6 +1,7 @@
-"""Logs: structured lines on stderr, for people on a terminal, as JSON elsewhere.
+"""Logs: structured lines on stderr, for people on a terminal, one JSON document a line elsewhere.
 
-KAFKA_DAILY_LOG sets the level. Values are never secrets: nothing that holds one is logged.
+KAFKA_DAILY_LOG sets the level. Every document names what `bind` was given: topic, lake and run. Values are
+never secrets: nothing that holds one is logged.
 """
 
 from __future__ import annotations
@@ -8,34 +9,89 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import threading
+import warnings
+from collections.abc import MutableMapping
+from typing import Any, TextIO
 
 import structlog
+
+_names: dict[str, str] = {}
+"""What every document names. Not a context variable, since threads do not inherit those."""
+
+
+def for_people() -> bool:
+    """Return whether somebody reads stderr while it is written."""
+    return sys.stderr.isatty()
 
 
 def configure() -> None:
     """Send every log line to stderr."""
+    _names.clear()
     level = logging.getLevelNamesMapping().get(
         os.environ.get("KAFKA_DAILY_LOG", "INFO").upper(), logging.INFO
     )
-    terminal = sys.stderr.isatty()
-    renderer = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            renderer,
+            *_renderers(),
         ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        # why a run stopped is an error, and always said
+        wrapper_class=structlog.make_filtering_bound_logger(min(level, logging.ERROR)),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
     )
+
+
+def bind(**names: str) -> None:
+    """Put names into every document from here on."""
+    _names.update(names)
+
+
+def _named(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    return {**_names, **event}
+
+
+def _renderers() -> list[structlog.typing.Processor]:
+    if for_people():
+        return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+    return [
+        _named,
+        structlog.processors.format_exc_info,
+        structlog.processors.JSONRenderer(ensure_ascii=False),
+    ]
+
+
+def listen() -> None:
+    """Log what libraries and Python itself would write to stderr: warnings, errors that nobody can catch."""
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(_Libraries())
+    warnings.showwarning = _warned
+    threading.excepthook = lambda hook: _uncaught("a thread died", hook.exc_value)
+    sys.unraisablehook = lambda hook: _uncaught(hook.err_msg or "an error was ignored", hook.exc_value)
 
 
 class _Libraries(logging.Handler):
     """What libraries log, a line each; the traceback is left to whoever catches the error."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a record on."""
-        structlog.get_logger(record.name).log(max(record.levelno, logging.DEBUG), record.getMessage())
+        """Pass a record on; a level between two of Python's own counts as the lower one."""
+        level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
+        structlog.get_logger().log(level, record.getMessage(), logger=record.name)
+
+
+def _warned(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    where = f"{filename}:{lineno}"
+    structlog.get_logger().warning(str(message), category=category.__name__, where=where)
+
+
+def _uncaught(what: str, error: BaseException | None) -> None:
+    structlog.get_logger().error(what, exc_info=error)

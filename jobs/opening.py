@@ -10,11 +10,19 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
-from jobs import config
+from jobs import config, logs
+from jobs.config import Settings
 from jobs.config.secrets import Secret
 from jobs.planning import Accept, Desk, Engine
 from jobs.storage import Lake
 from offsets.topic import TopicReader
+
+
+def load(path: Path | None) -> Settings:
+    """Read the configuration, and name its topic and lake in every line of the log."""
+    settings = config.load(path, os.environ)
+    logs.bind(topic=settings.topic, lake=str(settings.lake.path))
+    return settings
 
 
 @contextmanager
@@ -24,7 +32,9 @@ def opened(
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Iterator[Desk]:
     """Give a desk; broker and Spark are started by their first use."""
-    settings = config.load(path, os.environ)
+    settings = load(path)
+    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+    logs.bind(run_id=run_id)
     with ExitStack() as stack:
 
         @cache
@@ -46,7 +56,7 @@ def opened(
             lake=Lake(settings.lake.path),
             broker=broker,
             engine=engine,
-            run_id=f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}",
+            run_id=run_id,
             accept=accept or Accept(),
             progress=progress,
         )

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
+import structlog
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -24,6 +25,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from jobs import logs
 from offsets.errors import DayStopped
 from offsets.manifest import plain
 from offsets.model import IN_FILES, Manifest, Verdict
@@ -48,11 +50,16 @@ def document(value: object) -> None:
 
 
 def failure(error: DayStopped, *, as_json: bool) -> None:
-    """Print why a run stopped."""
+    """Print why a run stopped; where the log is JSON, as a line of it that holds the whole paragraph."""
     if as_json:
         document(error.document())
-    err.print(f"[bold red]{type(error).__name__}[/] (exit {error.exit_code})", end=" ")
-    err.print(str(error), markup=False)
+    name, code = type(error).__name__, error.exit_code
+    if logs.for_people():
+        err.print(f"[bold red]{name}[/] (exit {code})", end=" ")
+        err.print(str(error), markup=False)
+    else:
+        paragraph = " ".join(str(error).split())
+        structlog.get_logger().error(f"{name} (exit {code}) {paragraph}", error=name, exit_code=code)
 
 
 @contextmanager
@@ -65,7 +72,7 @@ def progress(what: str) -> Iterator[_Bar]:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=err, transient=True, disable=not err.is_terminal) as bar:
+    with Progress(*columns, console=err, transient=True, disable=not logs.for_people()) as bar:
         yield _Bar(bar, what)
 
 

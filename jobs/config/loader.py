@@ -120,7 +120,7 @@ def _wrong(file: Path, problems: Problems) -> ConfigWrong:
     lines = "\n".join(f"  {problem}" for problem in problems)
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return ConfigWrong(
-        expected="a configuration that says what it means",
+        expected="a valid configuration",
         found=f"{count}:\n{lines}\nin {file}",
         do="Correct what is listed and run again; conf/example.yaml shows every key.",
         problems=[{"path": dotted(problem.path), "problem": problem.problem} for problem in problems],

@@ -116,13 +116,31 @@ def document(*arguments: object) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [["frobnicate"], ["run", "--frobnicate"], ["run", "--date", "yesterday"], ["status", "surplus"]],
+    "arguments, found",
+    [
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["run", "--frobnicate"], "--frobnicate"),
+        (["run", "--date", "yesterday"], "'yesterday' does not match"),
+        (["status", "surplus"], "(surplus)"),
+    ],
 )
-def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
+def test_wrong_usage_ends_with_2_and_with_json_as_one_document(arguments: list[str], found: str) -> None:
+    """It was a text of click's, also under --json."""
     code, stdout, stderr = invoke(*arguments)
     assert (code, stdout) == (2, "")
-    assert "Usage" in stderr
+    assert "--help" in json.loads(stderr)["event"]
+    code, told = document(*arguments)
+    assert (code, told["error"], told["exit_code"]) == (2, "ConfigWrong", 2)
+    assert found in told["found"]
+    assert "--help" in told["do"]
+    assert told["expected"]
+
+
+def test_help_is_no_error() -> None:
+    assert invoke("--help")[0] == invoke("run", "--help")[0] == 0
+    code, stdout, stderr = invoke()
+    assert code == 2
+    assert "Usage" in stdout + stderr
 
 
 @pytest.mark.parametrize(
@@ -159,6 +177,14 @@ def test_a_config_may_be_named_before_the_command_after_it_or_by_the_environment
     assert invoke("--config", "nowhere.yaml", "status", "--config", config) == after
     monkeypatch.setenv("KAFKA_DAILY_CONFIG", str(config))
     assert invoke("status") == after
+
+
+def test_the_demo_answers_json_with_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It had no --json; here it stops at once, since no broker was set up."""
+    monkeypatch.setenv("KAFKA_DAILY_HOME", str(tmp_path))
+    code, told = document("demo")
+    assert (code, told["error"]) == (12, "BrokerUnavailable")
+    assert "jars/broker" in told["expected"]
 
 
 # -- what each command prints
@@ -428,9 +454,11 @@ main.main()
 """The command line over a topic in memory, for a process of its own."""
 
 
-def in_a_process(*arguments: object, redirected: str = "") -> subprocess.CompletedProcess[bytes]:
+def in_a_process(
+    *arguments: object, redirected: str = "", program: str = IN_MEMORY
+) -> subprocess.CompletedProcess[bytes]:
     command = f'exec "$@" {redirected}'
-    python = [sys.executable, "-c", IN_MEMORY, *map(str, arguments)]
+    python = [sys.executable, "-c", program, *map(str, arguments)]
     return subprocess.run(
         ["bash", "-c", command, "bash", *python],
         capture_output=True,
@@ -451,6 +479,82 @@ def test_what_cannot_be_printed_changes_neither_the_days_nor_the_exit_code(
     assert (done.returncode, len(Lake(config.parent / "lake").days())) == (0, 3), done.stderr.decode()
     done = in_a_process("run", "--config", config, "--date", "2026-03-31", *json, redirected=redirected)
     assert done.returncode == 10, done.stderr.decode()
+
+
+NOISE = """
+        import logging, threading, warnings
+        warnings.warn("two\\nlines")
+        logging.getLogger("py4j").error("a connection\\nbroke")
+        logging.getLogger("odd").log(35, "of a level between two")
+        thread = threading.Thread(target=lambda: 1 / 0)
+        thread.start()
+        thread.join()
+        class Odd:
+            __del__ = lambda self: 1 / 0
+        Odd()
+"""
+
+
+def test_each_line_of_the_log_is_a_document_that_names_topic_lake_and_run(config: Path) -> None:
+    """Warnings, what libraries log, tracebacks of threads and the last line were none."""
+    noisy = IN_MEMORY.replace("        yield", NOISE + "        yield")
+    done = in_a_process("run", "--config", config, "--from", FIRST, "--to", "2026-03-31", program=noisy)
+    assert done.returncode == 10, done.stderr.decode()
+    events = [json.loads(line) for line in done.stderr.decode().splitlines()]
+    assert {event["topic"] for event in events} == {"orders"}
+    assert {event["lake"] for event in events} == {str(config.parent / "lake")}
+    assert len({event["run_id"] for event in events}) == 1
+    said = [event["event"] for event in events]
+    assert {"two\nlines", "a connection\nbroke", "of a level between two", "committed"} <= set(said)
+    assert sum("ZeroDivisionError" in event.get("exception", "") for event in events) == 2
+    assert events[-1]["event"].startswith("DayNotOver (exit 10) The day is not over. Expected 2026-03-31")
+    assert (events[-1]["error"], events[-1]["exit_code"], events[-1]["level"]) == ("DayNotOver", 10, "error")
+
+
+CAPABILITIES = "-dac_override,-dac_read_search"
+WITHOUT_RIGHTS = ["setpriv", f"--bounding-set={CAPABILITIES}", f"--inh-caps={CAPABILITIES}"]
+"""Files have rights for root too."""
+
+
+@pytest.mark.parametrize(
+    "what, mode, code, found",
+    [
+        ("orders.yaml", 0, 2, "cannot read the file: Permission denied"),
+        ("lake", 0, 27, "Permission denied (EACCES)"),
+        ("lake", 0o500, 27, "Permission denied (EACCES)"),
+    ],
+)
+def test_a_missing_right_is_an_error_of_its_own(
+    config: Path, what: str, mode: int, code: int, found: str
+) -> None:
+    """Of a config it was a text of click's, also under --json."""
+    (config.parent / "lake").mkdir()
+    (config.parent / what).chmod(mode)
+    command = [*(WITHOUT_RIGHTS if os.geteuid() == 0 else []), sys.executable, "-m", "jobs"]
+    arguments = ["run", "--date", str(FIRST), "--json", "--config", str(config)]
+    done = subprocess.run(
+        [*command, *arguments], capture_output=True, cwd=Path(__file__).parents[2], check=False
+    )
+    (config.parent / what).chmod(0o700)
+    assert done.returncode == code, done.stderr.decode()
+    assert found in json.loads(done.stdout)["found"]
+
+
+@pytest.mark.parametrize("command", ["status", "clean", "plan", "verify"])
+def test_a_failure_of_any_command_names_topic_and_lake(config: Path, command: str) -> None:
+    (config.parent / "lake").write_text("a file")
+    events = [json.loads(line) for line in invoke(command, "--config", config)[2].splitlines()]
+    assert [(each["topic"], each["lake"]) for each in events] == [("orders", str(config.parent / "lake"))]
+    missing = json.loads(invoke(command, "--config", "nowhere.yaml")[2])
+    assert "topic" not in missing
+
+
+def test_a_bug_is_one_document_in_the_log(config: Path) -> None:
+    done = in_a_process("run", "--config", config, program=IN_MEMORY.replace("yield", "1 / 0; yield"))
+    assert (done.returncode, done.stdout) == (70, b"")
+    event = json.loads(done.stderr)
+    assert "bug in kafka-daily" in event["event"]
+    assert "ZeroDivisionError" in event["exception"]
 
 
 def test_a_bug_ends_with_70_and_a_traceback(config: Path, lake: Path) -> None:
