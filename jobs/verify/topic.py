@@ -12,7 +12,7 @@ from typing import Final
 
 from jobs.verify.figures import AgainstKafka
 from offsets.errors import OffsetsLost, TopicChanged
-from offsets.model import Manifest, Span, Watermarks, is_compacted
+from offsets.model import Manifest, Span, Watermarks
 from offsets.plan import check_anchor
 from offsets.ranges import Offsets, Range
 from offsets.survey import anchored
@@ -22,14 +22,14 @@ AT_ONCE: Final = 500_000
 """So many offsets are read before the broker is asked anew."""
 
 
-def compare(reader: TopicReader, manifest: Manifest) -> tuple[AgainstKafka, list[str]]:
-    """Read a day's spans again while they are retained."""
+def compare(reader: TopicReader, manifest: Manifest, *, compacted: bool) -> tuple[AgainstKafka, list[str]]:
+    """Read a day's spans again while they are retained; `compacted` tells whether the log ever was."""
     day, topic = manifest.day.date, manifest.topic
     described = reader.describe(topic.name)
     if described.identity != topic:
         was, is_ = (f"{each.topic_id} in cluster {each.cluster_id}" for each in (topic, described.identity))
         return AgainstKafka(), [f"{day}: topic {topic.name} was recreated: it was {was}, and is {is_}"]
-    compacted = bool(described.compacted or is_compacted(manifest.cleanup_policy))
+    compacted = bool(described.compacted or compacted)
     visible = gone = taken = 0
     problems: list[str] = []
     kept = [span for span in manifest.spans if span.partition in described.partitions]
