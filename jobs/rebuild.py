@@ -33,7 +33,7 @@ from jobs.steps import (
 )
 from offsets.errors import ContractChanged, OffsetsLost, TopicChanged
 from offsets.history import History, Recorded, read_history
-from offsets.model import Accepted, Contract, DataFile, DayPlan, Manifest
+from offsets.model import Accepted, Contract, DataFile, DayPlan, Manifest, after_compaction, is_compacted
 
 if TYPE_CHECKING:
     from jobs.audit import Audited
@@ -87,10 +87,13 @@ def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
             found=f"id {described.identity.topic_id} in cluster {described.identity.cluster_id}",
             do="The old day stays. What the old topic held cannot be read again: restore it from a backup.",
         )
-    if recorded.manifest is None and described.compacted is not False:
+    policy = after_compaction(
+        described.cleanup_policy, history.newest.cleanup_policy if history.newest else None
+    )
+    if recorded.manifest is None and is_compacted(policy) is not False:
         raise OffsetsLost(
             expected="a topic that is not compacted, to settle again a day whose manifest is gone",
-            found=f"cleanup.policy {described.cleanup_policy or 'that the broker does not show'}",
+            found=f"cleanup.policy {policy or 'that the broker does not show'}",
             do="Nobody can say what compaction has taken since: restore the day's folder from a backup.",
         )
     require_retained(desk, recorded.spans)
@@ -101,7 +104,7 @@ def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
         earlier=earlier,
         contract=contract,
         accepted=Accepted(contract=_changes(desk, contract, recorded), start=old.start, loss=old.loss),
-        cleanup_policy=described.cleanup_policy,
+        cleanup_policy=policy,
     )
 
 

@@ -19,7 +19,7 @@ from jobs.sizing import bytes_per_row
 from jobs.steps import Steps, audit_day, file_options, require_retained, settle_plan
 from offsets.errors import OffsetsLost
 from offsets.history import History, Recorded
-from offsets.model import DataFile, Day, Manifest, Verdict, from_micros
+from offsets.model import DataFile, Day, Manifest, Verdict, after_compaction, from_micros
 
 if TYPE_CHECKING:
     from jobs.report import WrittenFile
@@ -47,7 +47,9 @@ def _remade(desk: Desk, history: History, damaged: Damaged, staged: Path) -> tup
         earlier=_days_before(history, by),
         contract=by.contract,
         accepted=by.accepted,
-        cleanup_policy=by.cleanup_policy,
+        cleanup_policy=after_compaction(
+            by.cleanup_policy, history.newest.cleanup_policy if history.newest else None
+        ),
     )
     planned = Planned(plan=plan, row_bytes=bytes_per_row(by, None))
     reports = settle_plan(there, planned, staged, Steps())

@@ -6,23 +6,20 @@ consumer, without any group's offsets, for single records. Never creates a topic
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
-from functools import partial
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import structlog
 import tenacity
 from confluent_kafka import (
-    TIMESTAMP_NOT_AVAILABLE,
-    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
-    Message,
     TopicCollection,
     TopicPartition,
 )
@@ -37,12 +34,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from offsets.errors import BrokerUnavailable, ConfigWrong, OffsetsLost
+from offsets.fetch import Contents, Fetched, Fetcher, Presence, Sample
 from offsets.model import TopicIdentity, Watermarks
 from offsets.ranges import Offsets, Range
-from offsets.topic import FullRecord, Headers, SeenRecord, TopicDescription, digest_of, retention_of
+from offsets.topic import FullRecord, SeenRecord, Stretch, TopicDescription, out_of_range, retention_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
+Each = TypeVar("Each")
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 # confluent-kafka leaves them untyped
@@ -58,10 +57,14 @@ REFUSED = {
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
 }
 BEYOND = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+SAMPLED_AT_ONCE: Final = 128
+"""So many partitions are sampled at a time: a fetch may bring 128 KiB of each."""
+READ_AT_ONCE: Final = 8
+"""So many partitions are read whole at a time, by fetches of 50 MiB at most."""
 MANY: Final = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 64 << 10}
 """What a client needs that reads all there is, not a few records here and there."""
-AT_ONCE: Final = 10_000
-BYTES_AT_ONCE: Final = 8 << 20
+AT_ONCE: Final = 50_000
+BYTES_AT_ONCE: Final = 32 << 20
 """So many records, or bytes, of a stream are held at a time."""
 UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
@@ -93,14 +96,17 @@ class Broker:
             "fetch.wait.max.ms": 1,
             "fetch.message.max.bytes": 128 * 1024,
             "queued.max.messages.kbytes": 4096,
+            # a full queue is soon read
+            "fetch.queue.backoff.ms": 10,
             "allow.auto.create.topics": False,
         }
-        self._consumer: Consumer | None = None
-        self._reader: Consumer | None = None
+        self._small: Fetcher | None = None
+        self._large: Fetcher | None = None
+        self._hidden: dict[tuple[str, int], list[Range]] = {}
 
     def close(self) -> None:
         """Leave the broker."""
-        for client in (self._consumer, self._reader):
+        for client in (self._small, self._large):
             if client is not None:
                 client.close()
 
@@ -110,6 +116,8 @@ class Broker:
         Raises:
             ConfigWrong: the broker has no such topic; it is not created.
         """
+        # who describes a topic begins to look at it: what was seen of another one of that name is past
+        self._hidden.clear()
         cluster = self._patiently("the cluster", self._metadata)
         try:
             found = self._ask(
@@ -159,86 +167,47 @@ class Broker:
         found = self._list_offsets(topic, specs, UNCOMMITTED)
         return {part: offset if offset >= 0 else None for part, offset in found.items()}
 
-    def records(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SeenRecord]:
-        """Read up to `limit` visible records of `[from_, until)`; fewer mean that there are no more."""
-        if from_ >= until or limit <= 0:
-            return []
-        return self._patiently(
-            f"records of {topic}-{partition}", lambda: self._read(topic, partition, from_, until, limit)
-        )
+    def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
+        """Read the first visible records of a stretch of each partition; fewer mean that there are no more.
 
-    def _read(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SeenRecord]:
-        if self._consumer is None:
-            self._consumer = Consumer(self._consumer_settings)
-        self._consumer.assign([TopicPartition(topic, partition, from_)])
-        seen: list[SeenRecord] = []
-        for message in _messages(self._consumer, self._request):
-            offset = message.offset()
-            if offset is None or offset >= until:
-                break
-            seen.append(_seen(message, offset))
-            if len(seen) == limit or offset == until - 1:
-                # no need to see what follows, or to wait until the broker says that nothing does
-                break
-        self._consumer.unassign()
-        return seen
+        Raises:
+            OffsetsLost: a log starts above its stretch by now, or ends below it.
+        """
+        samples = {
+            part: Sample(each, self._skipped(topic, part, each.from_)) for part, each in wanted.items()
+        }
+        begun = {
+            part: sample
+            for part, sample in samples.items()
+            if sample.at < sample.stretch.until and sample.stretch.limit > 0
+        }
+        for some in _cut(begun, SAMPLED_AT_ONCE):
+            self._read(topic, self._sampler(), some, give_way=True)
+            left = {part: sample for part, sample in some.items() if not sample.done}
+            for few in _cut(left, READ_AT_ONCE):
+                self._read(topic, self._reader(), few)
+            self._hidden.update({(topic, part): sample.hidden for part, sample in left.items()})
+        return {part: sample.seen for part, sample in samples.items()}
+
+    def present_of(self, topic: str, wanted: Mapping[int, Range]) -> dict[int, Offsets]:
+        """Give the offsets of all visible records of a range of each partition.
+
+        Raises:
+            OffsetsLost: a log starts above its range by now, or ends below it.
+        """
+        found = {part: Presence(from_, until) for part, (from_, until) in wanted.items() if from_ < until}
+        for few in _cut(found, READ_AT_ONCE):
+            self._read(topic, self._reader(), few)
+        return {part: found[part].offsets if part in found else Offsets() for part in wanted}
 
     def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
         """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone."""
-        what = f"records of {topic}-{partition}"
+        some = Contents(at=from_, until=until, rows=until - from_, bytes=limit, headers=True)
         try:
-            return self._patiently(what, lambda: self._sample(topic, partition, from_, until, limit))
-        except KafkaException as error:
-            if error.args[0].code() not in BEYOND:
-                raise
+            self._read(topic, self._sampler(), {partition: some} if from_ < until else {})
+        except OffsetsLost:
             return []
-
-    def _sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
-        if self._consumer is None:
-            self._consumer = Consumer(self._consumer_settings)
-        self._consumer.assign([TopicPartition(topic, partition, from_)])
-        sampled: list[FullRecord] = []
-        for message in _many_messages(self._consumer, self._request):
-            offset = message.offset()
-            if offset is None or offset >= until:
-                break
-            sampled.append(_full(message, headers=True))
-            limit -= sampled[-1].size
-            if limit <= 0 or offset == until - 1:
-                break
-        self._consumer.unassign()
-        return sampled
-
-    def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
-        """Give the offsets of all visible records of `[from_, until)`.
-
-        Raises:
-            OffsetsLost: the log starts above `from_` by now.
-        """
-        if from_ >= until:
-            return Offsets()
-        with _beyond(topic, partition, from_):
-            return self._patiently(
-                f"records of {topic}-{partition}", lambda: self._all_of(topic, partition, from_, until)
-            )
-
-    def _all_of(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
-        if self._reader is None:
-            self._reader = Consumer({**self._consumer_settings, **MANY})
-        self._reader.assign([TopicPartition(topic, partition, from_)])
-        ranges: list[Range] = []
-        for message in _messages(self._reader, self._request):
-            offset = message.offset()
-            if offset is None or offset >= until:
-                break
-            if ranges and ranges[-1][1] == offset:
-                ranges[-1] = (ranges[-1][0], offset + 1)
-            else:
-                ranges.append((offset, offset + 1))
-            if offset == until - 1:
-                break
-        self._reader.unassign()
-        return Offsets(ranges)
+        return some.records
 
     def stream(
         self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
@@ -248,38 +217,44 @@ class Broker:
         Raises:
             OffsetsLost: the log starts above `from_` by now.
         """
-        reader = Consumer({**self._consumer_settings, **MANY})
-        what, at, more = f"records of {topic}-{partition}", from_, from_ < until
-        try:
-            while more:
-                ask = partial(self._some, reader, TopicPartition(topic, partition, at), until)
-                with _beyond(topic, partition, at):
-                    found, more = self._patiently(what, ask)
-                for message in found:
-                    record = _full(message, headers=headers)
-                    at = record.offset + 1
-                    yield record
-        finally:
-            reader.close()
+        while from_ < until:
+            some = Contents(at=from_, until=until, rows=AT_ONCE, bytes=BYTES_AT_ONCE, headers=headers)
+            self._read(topic, self._reader(), {partition: some})
+            yield from some.records
+            from_ = until if some.ended else some.at
 
-    def _some(self, reader: Consumer, where: TopicPartition, until: int) -> tuple[list[Message], bool]:
-        """Read on from an offset, up to AT_ONCE; the second value tells whether there is more."""
-        if reader.position([where])[0].offset != where.offset:
-            # at the start, and where a try before failed half-way
-            reader.assign([where])
-        found: list[Message] = []
-        size = 0
-        for message in _messages(reader, self._request):
-            offset = message.offset()
-            if offset is None or offset >= until:
-                return found, False
-            found.append(message)
-            size += len(message)
-            if offset == until - 1:
-                return found, False
-            if len(found) >= AT_ONCE or size >= BYTES_AT_ONCE:
-                return found, True
-        return found, False
+    def _read(
+        self, topic: str, fetcher: Fetcher, wanted: Mapping[int, Fetched], *, give_way: bool = False
+    ) -> None:
+        """Read, and go on where a silence cut it short."""
+        try:
+            self._patiently(
+                f"records of {topic}",
+                lambda: fetcher.read(topic, wanted, give_way=give_way),
+                lambda: fetcher.moved,
+            )
+        except KafkaException as error:
+            problem, *where = error.args
+            if problem.code() not in BEYOND:
+                raise
+            raise out_of_range(topic, where[0], wanted[where[0]].at, problem.str()) from None
+
+    def _skipped(self, topic: str, partition: int, from_: int) -> int:
+        """Pass over what is known to be invisible: below the LSO, that never changes."""
+        for hidden, until in self._hidden.get((topic, partition), ()):
+            if hidden <= from_ < until:
+                from_ = until
+        return from_
+
+    def _sampler(self) -> Fetcher:
+        if self._small is None:
+            self._small = Fetcher(self._consumer_settings, self._request)
+        return self._small
+
+    def _reader(self) -> Fetcher:
+        if self._large is None:
+            self._large = Fetcher({**self._consumer_settings, **MANY}, self._request)
+        return self._large
 
     def _list_offsets(
         self, topic: str, specs: Mapping[int, OffsetSpec], isolation: IsolationLevel
@@ -336,12 +311,13 @@ class Broker:
                 if self._refusal is not None:
                     raise KafkaException(self._refusal) from None
 
-    def _patiently(self, what: str, ask: Callable[[], T]) -> T:
-        """Ask again, with growing pauses, while the broker is silent."""
+    def _patiently(self, what: str, ask: Callable[[], T], moved: Callable[[], float] = lambda: 0.0) -> T:
+        """Ask again, with growing pauses, while the broker is silent; `moved` is when it last was not."""
+        began, patience = time.monotonic(), self._timeout.total_seconds()
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: self._refusal is None and _is_transient(error)),
             wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5),
-            stop=tenacity.stop_after_delay(self._timeout.total_seconds()),
+            stop=lambda _: time.monotonic() - max(began, moved()) >= patience,
             before_sleep=lambda state: log.warning(
                 "the broker does not answer yet", asked=what, tries=state.attempt_number
             ),
@@ -355,7 +331,7 @@ class Broker:
                 raise
             raise BrokerUnavailable(
                 expected=f"an answer from {self._servers} about {what}",
-                found=f"none in {self._timeout.total_seconds():g} s and {tries.statistics['attempt_number']}"
+                found=f"none in {patience:g} s and {tries.statistics['attempt_number']}"
                 f" tries ({error.args[0].str()})",
                 do="Check kafka.bootstrap_servers and the network, or run again later; nothing was changed.",
             ) from None
@@ -396,67 +372,10 @@ class _QuietLogger:
         return lambda message, *args, **_: self.log(0, message, *args)
 
 
-def _messages(consumer: Consumer, patience: float) -> Iterator[Message]:
-    """Give messages until the end of the partition; a silent broker is an error."""
-    while True:
-        message = consumer.poll(patience)
-        if message is None:
-            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no record and no end of the partition"))
-        problem = message.error()
-        if problem is None:
-            yield message
-        elif problem.code() == KafkaError._PARTITION_EOF:
-            return
-        else:
-            raise KafkaException(problem)
-
-
-@contextmanager
-def _beyond(topic: str, partition: int, from_: int) -> Iterator[None]:
-    """Turn the answer that an offset is out of range into what it means."""
-    try:
-        yield
-    except KafkaException as error:
-        if error.args[0].code() not in BEYOND:
-            raise
-        raise OffsetsLost(
-            expected=f"partition {partition} of {topic} to begin at or below offset {from_}",
-            found=error.args[0].str(),
-            do="Ask for the log start again.",
-        ) from None
-
-
-def _full(message: Message, *, headers: bool) -> FullRecord:
-    offset = message.offset()
-    assert offset is not None, "only an error has none"
-    kind, timestamp = message.timestamp()
-    stamp = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
-    more = cast("Headers", tuple(message.headers() or ()) if headers else ())
-    return FullRecord(offset, stamp, message.key(), message.value(), more)
-
-
-def _many_messages(consumer: Consumer, patience: float) -> Iterator[Message]:
-    """Read on from the first message in batches; one at a time costs each a switch between threads."""
-    for first in _messages(consumer, patience):
-        yield first
-        for message in consumer.consume(500, 0.01):
-            if (problem := message.error()) is None:
-                yield message
-            elif problem.code() == KafkaError._PARTITION_EOF:
-                return
-            else:
-                raise KafkaException(problem)
-
-
-def _seen(message: Message, offset: int) -> SeenRecord:
-    kind, timestamp = message.timestamp()
-    key, value = message.key(), message.value()
-    return SeenRecord(
-        offset=offset,
-        timestamp=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
-        size=len(key or b"") + len(value or b""),
-        digest=digest_of(key, value),
-    )
+def _cut(wanted: Mapping[int, Each], size: int) -> Iterator[dict[int, Each]]:
+    """Cut a mapping into small ones."""
+    items = list(wanted.items())
+    return (dict(items[at : at + size]) for at in range(0, len(items), size))
 
 
 def _is_transient(error: BaseException) -> bool:

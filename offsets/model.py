@@ -320,7 +320,7 @@ class DayPlan:
     not know, as on the lake's first day, is seen up to the first offset to read, with nothing pending.
     `first_offsets` are where the lake's knowledge of each partition began, on whichever day that was.
     `earlier` are the committed days with the bounds that their manifests recorded. `cleanup_policy` is
-    None where the broker does not say.
+    None where the broker does not say, and remembers an earlier compaction.
     """
 
     day: Day
@@ -367,6 +367,13 @@ class DayPlan:
 def is_compacted(cleanup_policy: str | None) -> bool | None:
     """Tell whether a topic's policy compacts it; None where the policy is not known."""
     return None if cleanup_policy is None else "compact" in cleanup_policy
+
+
+def after_compaction(cleanup_policy: str | None, before: str | None) -> str | None:
+    """Return a topic's policy, marked where the one before compacted: what that took is gone for ever."""
+    if is_compacted(cleanup_policy) or not is_compacted(before):
+        return cleanup_policy
+    return f"{cleanup_policy or 'not shown'}, compact before"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,7 +36,9 @@ from offsets.model import (
     PartitionStart,
     Span,
     StartFrom,
+    after_compaction,
     day_in,
+    is_compacted,
     midnight,
     millis,
 )
@@ -101,6 +103,7 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
     before = ledger.newest
     changes = _contract_changes(day, before, terms)
     _check_identity(before, found)
+    policy = after_compaction(found.topic.cleanup_policy, before.cleanup_policy if before else None)
     known = before.next if before else None
     first = ledger.days[0] if ledger.days else day
     starts, spans, vouched, consumed = [], [], [], []
@@ -111,7 +114,7 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
             lost = _lost(checkpoint, looked, terms)
             losses += lost
             checkpoint = checkpoint.after(*lost)
-            how, detail = _continue(checkpoint, looked, found.topic)
+            how, detail = _continue(checkpoint, looked, is_compacted(policy))
         else:
             checkpoint, detail, voucher = _begin(
                 partition, looked, found.topic, first, known is None, terms, now
@@ -132,7 +135,7 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
         earlier=ledger.days,
         spans=tuple(spans),
         first_offsets=(*(before.first_offsets if before else ()), *starts),
-        cleanup_policy=found.topic.cleanup_policy,
+        cleanup_policy=policy,
         headroom_hours=headroom,
         risks=tuple(_risks(found.topic, headroom, terms)),
     )
@@ -189,7 +192,7 @@ def _check_identity(before: Manifest | None, found: Survey) -> None:
 
 
 def _continue(
-    checkpoint: PartitionCheckpoint, looked: PartitionSurvey, topic: TopicDescription
+    checkpoint: PartitionCheckpoint, looked: PartitionSurvey, compacted: bool | None
 ) -> tuple[StartFrom, str]:
     """Go on from a checkpoint, once it is sure that the log is still the one it speaks of."""
     part, seen, edges = checkpoint.partition, checkpoint.seen_until, looked.edges
@@ -197,7 +200,7 @@ def _continue(
         raise _changed(f"partition {part} to reach offset {seen}", f"a high watermark of {edges.high}")
     behind = seen > looked.stable_after
     if looked.after_anchor or not behind:  # an anchor above the LSO cannot be read yet
-        check_anchor(checkpoint, edges.log_start, looked.after_anchor, topic.compacted)
+        check_anchor(checkpoint, edges.log_start, looked.after_anchor, compacted)
     if behind:
         raise _behind(part, f"offset {seen}", looked.stable_after)
     pending = len(checkpoint.pending)

@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 
+from offsets.errors import OffsetsLost
 from offsets.model import Anchor, Checkpoint, Day, EndFrom, PartitionCheckpoint, Watermarks, millis
-from offsets.topic import SeenRecord, TopicDescription, TopicReader
+from offsets.topic import Look, SeenRecord, Stretch, TopicDescription, TopicReader, look_together
 
 SAMPLE = 50
 """How many records are looked at, at a time."""
+TRIES = 5
+"""So often a survey is begun when retention moves a log in the middle of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,44 +71,72 @@ class Survey:
 def survey(
     reader: TopicReader, topic: str, day: Day, grace: timedelta, future: timedelta, known: Checkpoint | None
 ) -> Survey:
-    """Look at every partition of a topic for one day."""
+    """Look at every partition of a topic for one day; begin anew where retention moves a log meanwhile.
+
+    Raises:
+        OffsetsLost: it moves one each time.
+    """
+    for _ in range(TRIES - 1):
+        with suppress(OffsetsLost):
+            return _survey(reader, topic, day, grace, future, known)
+    return _survey(reader, topic, day, grace, future, known)
+
+
+def _survey(
+    reader: TopicReader, topic: str, day: Day, grace: timedelta, future: timedelta, known: Checkpoint | None
+) -> Survey:
     described = reader.describe(topic)
     parts = described.partitions
     edges = reader.watermarks(topic, parts)
-    new = [part for part in parts if known is None or known.of(part) is None]
+    checkpoints = {each.partition: each for each in known.partitions} if known else {}
+    new = [part for part in parts if part not in checkpoints]
     first_day = known is None
     starts = reader.offsets_at(topic, dict.fromkeys(new, millis(day.start - future))) if first_day else {}
     over = millis(day.end + grace)
     founds = reader.offsets_at(topic, dict.fromkeys(parts, over))
     after = reader.watermarks(topic, parts)
-    surveyed = {}
-    for part in parts:
-        stable = after[part].last_stable
-        start = (
-            _start(reader, topic, edges[part], stable, starts.get(part), first_day) if part in new else None
+    looks = {
+        part: _look(
+            edges[part],
+            after[part],
+            checkpoints.get(part),
+            _start(edges[part], after[part].last_stable, starts.get(part), first_day),
+            find_end(edges[part], founds[part], after[part].last_stable, over),
         )
-        checkpoint = known.of(part) if known else None
-        from_ = checkpoint.next_from_offset if checkpoint else start.offset if start else 0
-        surveyed[part] = PartitionSurvey(
-            edges=edges[part],
-            stable_after=stable,
-            end=find_end(reader, topic, edges[part], founds[part], stable, over),
-            start=start,
-            after_anchor=anchored(reader, topic, checkpoint, after[part]) if checkpoint else (),
-            first=tuple(_readable(reader, topic, part, from_, edges[part], stable)),
-        )
-    return Survey(topic=described, partitions=surveyed)
+        for part in parts
+    }
+    return Survey(topic=described, partitions=look_together(reader, topic, looks))
 
 
-def find_end(
-    reader: TopicReader, topic: str, edges: Watermarks, found: int | None, stable: int, over: int
-) -> FoundEnd:
+def _look(
+    edges: Watermarks,
+    after: Watermarks,
+    checkpoint: PartitionCheckpoint | None,
+    start: Look[FoundStart],
+    end: Look[FoundEnd],
+) -> Look[PartitionSurvey]:
+    """Look at one partition: at its start where no checkpoint knows it, its end, its anchor, its sizes."""
+    begun = None if checkpoint else (yield from start)
+    from_ = checkpoint.next_from_offset if checkpoint else begun.offset if begun else 0
+    return PartitionSurvey(
+        edges=edges,
+        stable_after=after.last_stable,
+        end=(yield from end),
+        start=begun,
+        after_anchor=(yield from anchored(checkpoint, after)) if checkpoint else (),
+        first=tuple(
+            (yield Stretch(from_=max(from_, edges.log_start), until=after.last_stable, limit=SAMPLE))
+        ),
+    )
+
+
+def find_end(edges: Watermarks, found: int | None, stable: int, over: int) -> Look[FoundEnd]:
     """Find the first offset from which on records are stamped at or after `over` (ms), strays apart."""
     if found is None:
         return FoundEnd(
             offset=edges.high, how=EndFrom.IDLE, detail="no record is stamped past the day's end and grace"
         )
-    sample = reader.records(topic, edges.partition, found, stable, SAMPLE) if found < stable else []
+    sample = (yield Stretch(from_=found, until=stable, limit=SAMPLE)) if found < stable else []
     if found >= stable or _past(sample, over):
         end = _after_the_day(found, sample, over)
         return FoundEnd(offset=end, how=EndFrom.STAMPED_PAST, detail=f"offset {end} is stamped past it")
@@ -115,23 +147,21 @@ def find_end(
             how=EndFrom.IDLE,
             detail=f"no record follows the marker at offset {found}",
         )
-    return _bisect(reader, topic, edges, found, stable, over)
+    return (yield from _bisect(edges, found, stable, over))
 
 
-def _bisect(
-    reader: TopicReader, topic: str, edges: Watermarks, found: int, stable: int, over: int
-) -> FoundEnd:
+def _bisect(edges: Watermarks, found: int, stable: int, over: int) -> Look[FoundEnd]:
     """Narrow down between a stray stamp and the LSO, on the median stamp of samples."""
-    partition, before, past = edges.partition, found, stable
+    before, past = found, stable
     while past - before > 1:
         middle = (before + past) // 2
-        sample = reader.records(topic, partition, middle, past, SAMPLE)
+        sample = yield Stretch(from_=middle, until=past, limit=SAMPLE)
         if not sample or _past(sample, over):
             past = middle
         else:
             before = middle
     stray = f"the look-up stopped at a stray stamp or marker at offset {found}"
-    sample = reader.records(topic, partition, past, stable, SAMPLE)
+    sample = yield Stretch(from_=past, until=stable, limit=SAMPLE)
     if not sample:
         return FoundEnd(
             offset=max(stable, edges.high),
@@ -153,40 +183,30 @@ def _past(sample: list[SeenRecord], over: int) -> bool:
     return bool(sample) and statistics.median_low([record.timestamp for record in sample]) >= over
 
 
-def _start(
-    reader: TopicReader, topic: str, edges: Watermarks, stable: int, found: int | None, first_day: bool
-) -> FoundStart:
+def _start(edges: Watermarks, stable: int, found: int | None, first_day: bool) -> Look[FoundStart]:
     """Begin at the look-up's answer on the lake's first day, at the log's beginning in a new partition."""
     offset = (found if found is not None else edges.last_stable) if first_day else 0
-    oldest = reader.records(topic, edges.partition, edges.log_start, edges.last_stable, 1)
+    oldest = yield Stretch(from_=edges.log_start, until=edges.last_stable, limit=1)
     return FoundStart(
         offset=max(offset, edges.log_start),
         oldest=oldest[0].timestamp if oldest else None,
-        anchor=_last_before(reader, topic, edges, min(offset, stable)),
+        anchor=(yield from _last_before(edges, min(offset, stable))),
     )
 
 
-def _last_before(reader: TopicReader, topic: str, edges: Watermarks, offset: int) -> Anchor | None:
+def _last_before(edges: Watermarks, offset: int) -> Look[Anchor | None]:
     """Find the last visible record before an offset, looking back ever further."""
     width, until = 100, offset
     while until > edges.log_start:
         from_ = max(edges.log_start, until - width)
-        if records := reader.records(topic, edges.partition, from_, until, width):
+        if records := (yield Stretch(from_=from_, until=until, limit=width)):
             return records[-1].anchor
         until, width = from_, width * 10
     return None
 
 
-def anchored(
-    reader: TopicReader, topic: str, checkpoint: PartitionCheckpoint, edges: Watermarks
-) -> tuple[SeenRecord, ...]:
+def anchored(checkpoint: PartitionCheckpoint, edges: Watermarks) -> Look[tuple[SeenRecord, ...]]:
     """Read what is visible from a checkpoint's anchor to its `seen_until`, two records at most."""
     until = min(checkpoint.seen_until, edges.last_stable)
     from_ = max(checkpoint.anchor.offset if checkpoint.anchor else 0, edges.log_start)
-    return tuple(reader.records(topic, checkpoint.partition, from_, until, 2))
-
-
-def _readable(
-    reader: TopicReader, topic: str, partition: int, from_: int, edges: Watermarks, stable: int
-) -> list[SeenRecord]:
-    return reader.records(topic, partition, max(from_, edges.log_start), stable, SAMPLE)
+    return tuple((yield Stretch(from_=from_, until=until, limit=2)))

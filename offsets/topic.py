@@ -6,13 +6,16 @@ Pure. The broker answers these questions; so can a topic held in memory.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
+from offsets.errors import OffsetsLost
 from offsets.model import Anchor, TopicIdentity, Watermarks, is_compacted
-from offsets.ranges import Offsets
+from offsets.ranges import Offsets, Range
+
+T = TypeVar("T")
 
 LONGEST_RETENTION = timedelta(days=365_000)
 """A topic that keeps its records longer keeps them for ever: no calendar reaches back so far."""
@@ -94,6 +97,31 @@ def digest_of(key: bytes | None, value: bytes | None) -> str:
     return both.hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretch:
+    """Offsets `[from_, until)` of one partition, of which up to `limit` visible records are wanted."""
+
+    from_: int
+    until: int
+    limit: int
+
+
+Look: TypeAlias = Generator[Stretch, list[SeenRecord], T]
+"""A look at one partition: it asks for stretches, and is sent the records of each."""
+
+
+def out_of_range(topic: str, partition: int, offset: int, found: str) -> OffsetsLost:
+    """Make the error of a log that moved between a question for its edges and one for its records."""
+    return OffsetsLost(
+        expected=f"partition {partition} of {topic} to hold offset {offset} while it is read",
+        found=found,
+        do="Nothing was changed: retention was faster. Run the same command again; it looks at the topic "
+        "anew, and if something is lost, it says what and how to go on.",
+        partition=partition,
+        offset=offset,
+    )
+
+
 class TopicReader(Protocol):
     """What the survey needs of a broker; no answer changes anything there."""
 
@@ -109,20 +137,24 @@ class TopicReader(Protocol):
         """Give per partition the first offset stamped at or after an instant (ms), or None."""
         ...
 
-    def records(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SeenRecord]:
-        """Read up to `limit` visible records of `[from_, until)`; fewer mean that there are no more."""
+    def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
+        """Read the first visible records of a stretch of each partition; fewer mean that there are no more.
+
+        Raises:
+            OffsetsLost: a log starts above its stretch by now, or ends below it.
+        """
+        ...
+
+    def present_of(self, topic: str, wanted: Mapping[int, Range]) -> dict[int, Offsets]:
+        """Give the offsets of all visible records of a range of each partition.
+
+        Raises:
+            OffsetsLost: a log starts above its range by now, or ends below it.
+        """
         ...
 
     def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
         """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone."""
-        ...
-
-    def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
-        """Give the offsets of all visible records of `[from_, until)`.
-
-        Raises:
-            OffsetsLost: the log starts above `from_` by now.
-        """
         ...
 
     def stream(
@@ -134,3 +166,20 @@ class TopicReader(Protocol):
             OffsetsLost: the log starts above `from_` by now.
         """
         ...
+
+
+def look_together(reader: TopicReader, topic: str, looks: Mapping[int, Look[T]]) -> dict[int, T]:
+    """Run one look a partition, all in step: what they ask at the same time is one question."""
+    results: dict[int, T] = {}
+    found: dict[int, list[SeenRecord]] = {}
+    going = dict(looks)
+    while going:
+        wanted: dict[int, Stretch] = {}
+        for part, look in list(going.items()):
+            try:
+                wanted[part] = look.send(found[part]) if part in found else next(look)
+            except StopIteration as end:
+                results[part] = end.value
+                del going[part]
+        found = reader.records_of(topic, wanted) if wanted else {}
+    return {part: results[part] for part in looks}

@@ -12,10 +12,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
-from offsets.errors import ConfigWrong, OffsetsLost
+from offsets.errors import ConfigWrong
 from offsets.model import TopicIdentity, Watermarks, millis
-from offsets.ranges import Offsets
-from offsets.topic import FullRecord, SeenRecord, TopicDescription, digest_of
+from offsets.ranges import Offsets, Range
+from offsets.topic import FullRecord, SeenRecord, Stretch, TopicDescription, digest_of, out_of_range
 
 NO_TIMESTAMP = -1
 
@@ -230,14 +230,14 @@ class MemoryTopic:
             for part, instant in instants.items()
         }
 
-    def records(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[SeenRecord]:
+    def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
         """Read visible records."""
         self._asked("records", topic)
-        log = self.logs[partition]
-        if from_ >= until or limit <= 0:
+        return {part: self._records(part, each) for part, each in wanted.items()}
+
+    def _records(self, partition: int, wanted: Stretch) -> list[SeenRecord]:
+        if wanted.from_ >= wanted.until or wanted.limit <= 0:
             return []
-        if not log.log_start <= from_ <= log.high:
-            raise RuntimeError(f"offset {from_} is out of range [{log.log_start}, {log.high}]")
         return [
             SeenRecord(
                 offset=each.offset,
@@ -245,7 +245,7 @@ class MemoryTopic:
                 size=len(each.key or b"") + len(each.value or b""),
                 digest=digest_of(each.key, each.value),
             )
-            for each in log.visible(from_, until)[:limit]
+            for each in self._visible(partition, wanted.from_, wanted.until)[: wanted.limit]
         ]
 
     def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
@@ -266,23 +266,26 @@ class MemoryTopic:
             )
         return sampled
 
-    def present(self, topic: str, partition: int, from_: int, until: int) -> Offsets:
+    def present_of(self, topic: str, wanted: Mapping[int, Range]) -> dict[int, Offsets]:
         """Give the offsets of visible records."""
         self._asked("present", topic)
+        return {
+            part: Offsets.of((each.offset, each.offset + 1) for each in self._visible(part, from_, until))
+            for part, (from_, until) in wanted.items()
+        }
+
+    def _visible(self, partition: int, from_: int, until: int) -> list[Record]:
         log = self.logs[partition]
-        if from_ < log.log_start:
-            raise OffsetsLost(expected=f"offset {from_}", found=f"{log.log_start} first", do="Look.")
-        return Offsets.of((each.offset, each.offset + 1) for each in log.visible(from_, until))
+        if from_ < until and not log.log_start <= from_ <= log.high:
+            raise out_of_range(self.name, partition, from_, f"[{log.log_start}, {log.high}]")
+        return log.visible(from_, until)
 
     def stream(
         self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
     ) -> Iterator[FullRecord]:
         """Give the visible records one by one; headers only when asked for."""
         self._asked("stream", topic)
-        log = self.logs[partition]
-        if from_ < log.log_start:
-            raise OffsetsLost(expected=f"offset {from_}", found=f"{log.log_start} first", do="Look.")
-        for each in log.visible(from_, until):
+        for each in self._visible(partition, from_, until):
             more = each.headers if headers else ()
             yield FullRecord(each.offset, each.timestamp, each.key, each.value, more)
 

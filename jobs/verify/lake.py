@@ -31,7 +31,7 @@ from jobs.verify.files import (
 from jobs.verify.level import Level
 from jobs.verify.records import Coordinates, explain, row_problems
 from jobs.verify.topic import compare
-from offsets.model import Manifest, Verdict
+from offsets.model import Manifest, Verdict, is_compacted
 from offsets.ranges import Offsets
 from offsets.topic import TopicReader
 
@@ -169,7 +169,8 @@ class _Run:
         self._step()
         if not whole:
             return None
-        against, problems = compare(self._reader(), manifest)
+        compacted = any(is_compacted(each.cleanup_policy) for each in self._chain.manifests.values())
+        against, problems = compare(self._reader(), manifest, compacted=compacted)
         self._problems += problems
         return against
 

@@ -6,76 +6,95 @@ else must be there, and nothing more.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from jobs.verify.figures import AgainstKafka
 from offsets.errors import OffsetsLost, TopicChanged
-from offsets.model import Manifest, Span, Watermarks, is_compacted
+from offsets.model import Manifest, Span, Watermarks
 from offsets.plan import check_anchor
 from offsets.ranges import Offsets, joined
 from offsets.survey import anchored
-from offsets.topic import TopicReader
+from offsets.topic import TopicReader, look_together
 
 AT_ONCE: Final = 500_000
 """So many offsets are read before the broker is asked anew."""
 
 
-def compare(reader: TopicReader, manifest: Manifest) -> tuple[AgainstKafka, list[str]]:
-    """Read a day's spans again while they are retained."""
+def compare(reader: TopicReader, manifest: Manifest, *, compacted: bool) -> tuple[AgainstKafka, list[str]]:
+    """Read a day's spans again while they are retained; `compacted` tells whether the log ever was."""
     day, topic = manifest.day.date, manifest.topic
     described = reader.describe(topic.name)
     if described.identity != topic:
         was, is_ = (f"{each.topic_id} in cluster {each.cluster_id}" for each in (topic, described.identity))
         return AgainstKafka(), [f"{day}: topic {topic.name} was recreated: it was {was}, and is {is_}"]
-    compacted = bool(described.compacted or is_compacted(manifest.cleanup_policy))
+    compacted = bool(described.compacted or compacted)
     visible = gone = taken = 0
     problems: list[str] = []
+    kept = [span for span in manifest.spans if span.partition in described.partitions]
+    found, edges = _visible(reader, topic.name, kept)
+    anchors = _anchor_problems(reader, manifest, edges, compacted)
     for span, gap in zip(manifest.spans, manifest.gaps, strict=True):
         where = f"{day}: partition {span.partition}"
-        if span.partition not in described.partitions:
+        if span.partition not in edges:
             problems.append(f"{where} is not there any more")
             continue
-        found, edges = _visible(reader, topic.name, span)
-        retained = span.reads.within(edges.log_start, span.until_offset)
+        retained = span.reads.within(edges[span.partition].log_start, span.until_offset)
+        shown = found[span.partition] & retained
         delivered = retained - gap.offsets
-        visible += len(found)
+        visible += len(shown)
         gone += len(span.reads - retained)
-        if dropped := found - delivered:
+        if dropped := shown - delivered:
             problems.append(f"{where}: Kafka shows {dropped}, which the run was not given")
-        if missing := delivered - found:
+        if missing := delivered - shown:
             taken += len(missing)
             if not compacted:
                 problems.append(f"{where}: Kafka does not show {missing}, which the run was given")
-        problems += _anchor_problems(reader, manifest, span.partition, edges, compacted)
+        problems += anchors.get(span.partition, ())
     return AgainstKafka(visible=visible, gone=gone, compacted=taken if compacted else 0), problems
 
 
-def _visible(reader: TopicReader, topic: str, span: Span) -> tuple[Offsets, Watermarks]:
-    """Read what is visible of a span; begin anew where retention takes some of it meanwhile."""
+def _visible(
+    reader: TopicReader, topic: str, spans: Sequence[Span]
+) -> tuple[dict[int, Offsets], dict[int, Watermarks]]:
+    """Read what is visible of spans; go on above it where retention takes some of it meanwhile.
+
+    The edges are the last ones seen: what was read below them has gone since.
+    """
+    left = {span.partition: span.reads for span in spans}
+    found: dict[int, list[Offsets]] = {part: [] for part in left}
+    edges = reader.watermarks(topic, left)
     while True:
-        edges = reader.watermarks(topic, [span.partition])[span.partition]
-        kept = span.reads.within(edges.log_start, edges.high)
+        left = {part: reads.within(edges[part].log_start, edges[part].high) for part, reads in left.items()}
+        wanted = {
+            part: (from_, min(from_ + AT_ONCE, until))
+            for part, reads in left.items()
+            for from_, until in islice(reads, 1)
+        }
+        if not wanted:
+            return {part: joined(sets) for part, sets in found.items()}, edges
         try:
-            found = joined(
-                reader.present(topic, span.partition, at, min(at + AT_ONCE, until))
-                for from_, until in kept
-                for at in range(from_, until, AT_ONCE)
-            )
+            seen = reader.present_of(topic, wanted)
         except OffsetsLost:
+            edges = reader.watermarks(topic, left)
             continue
-        return found, edges
+        for part, (_, until) in wanted.items():
+            found[part].append(seen[part])
+            left[part] = left[part].within(until, edges[part].high)
 
 
 def _anchor_problems(
-    reader: TopicReader, manifest: Manifest, partition: int, edges: Watermarks, compacted: bool
-) -> list[str]:
+    reader: TopicReader, manifest: Manifest, edges: Mapping[int, Watermarks], compacted: bool
+) -> dict[int, list[str]]:
     """Check that the last record below the next checkpoint is the one that was read."""
-    checkpoint = manifest.next.of(partition)
-    if checkpoint is None:
-        return []
-    seen = anchored(reader, manifest.topic.name, checkpoint, edges)
-    try:
-        check_anchor(checkpoint, edges.log_start, seen, compacted)
-    except TopicChanged as changed:
-        return [f"{manifest.day.date}: {changed}"]
-    return []
+    kept = [part for part in manifest.next.partitions if part.partition in edges]
+    looks = {part.partition: anchored(part, edges[part.partition]) for part in kept}
+    seen = look_together(reader, manifest.topic.name, looks)
+    problems: dict[int, list[str]] = {}
+    for part in kept:
+        try:
+            check_anchor(part, edges[part.partition].log_start, seen[part.partition], compacted)
+        except TopicChanged as changed:
+            problems[part.partition] = [f"{manifest.day.date}: {changed}"]
+    return problems

@@ -163,8 +163,8 @@ def _until_below_seen_until(patched: Patch) -> None:
 def _stable_offset_after_the_look_up(patched: Patch) -> None:
     real = offsets.survey._start
 
-    def late(reader: Any, topic: str, edges: Any, stable: int, *rest: Any) -> Any:
-        return real(reader, topic, replace(edges, last_stable=stable), stable, *rest)
+    def late(edges: Any, stable: int, *rest: Any) -> Any:
+        return real(replace(edges, last_stable=stable), stable, *rest)
 
     patched.setattr(offsets.survey, "_start", late)
 
@@ -295,8 +295,8 @@ def _new_partitions_from_the_look_up(patched: Patch) -> None:
     """Begin a partition that no day knows where the day begins, as a first day would."""
     real = offsets.survey._start
 
-    def as_a_first_day(reader: Any, topic: str, edges: Any, stable: int, found: Any, first_day: bool) -> Any:
-        return real(reader, topic, edges, stable, found, True)
+    def as_a_first_day(edges: Any, stable: int, found: Any, first_day: bool) -> Any:
+        return real(edges, stable, found, True)
 
     patched.setattr(offsets.survey, "_start", as_a_first_day)
 

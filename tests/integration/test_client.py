@@ -1,17 +1,22 @@
-"""The broker's client on a real broker: settings at their limits, and what it does when things move or drag."""
+"""The client on a real broker: settings at their limits, and what it does when things move or drag."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, timedelta
 
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from offsets.broker import Broker as Client
+from offsets.errors import OffsetsLost
 from offsets.ledger import Ledger
 from offsets.model import day_in
 from offsets.plan import plan_day
+from offsets.ranges import Offsets
 from offsets.survey import survey
+from offsets.topic import Stretch, digest_of
 from tests.brokers import Broker, MakeTopic
 from tests.produce import Record, ms, send
 from tests.unit.test_plan import FIRST, NOW, TERMS, at
@@ -38,3 +43,57 @@ def test_every_retention_that_kafka_takes_can_be_planned(
     found = survey(client, name, DAY, TERMS.grace, TERMS.future, None)
     plan = plan_day(day=DAY, ledger=Ledger(()), found=found, terms=TERMS, now=NOW)
     assert (plan.headroom_hours is None) == (retention != "3153600000000")
+
+
+class Racing(Client):
+    """A client whose topic loses records right after it was asked for its edges."""
+
+    def __init__(self, broker: Broker, strike: Callable[[], None]) -> None:
+        super().__init__({"bootstrap.servers": broker.bootstrap_servers}, timedelta(seconds=20))
+        self._strike = strike
+
+    def offsets_at(self, topic: str, instants: Mapping[int, int]) -> dict[int, int | None]:
+        found = super().offsets_at(topic, instants)
+        self._strike()
+        return found
+
+
+def test_retention_between_two_questions_begins_the_survey_anew(
+    broker: Broker, admin: AdminClient, topic: MakeTopic
+) -> None:
+    """The broker's "offset out of range" escaped as it was, exit 70."""
+    name = topic(partitions=2)
+    send(broker.bootstrap_servers, name, [Record(1, b"v", ms(at(FIRST, 3)))] * 100)
+    where = TopicPartition(name, 1, 50)
+
+    def strike() -> None:
+        admin.delete_records([where])[where].result(30)
+
+    racing = Racing(broker, strike)
+    found = survey(racing, name, DAY, TERMS.grace, TERMS.future, None)
+    assert found.partitions[1].edges.log_start == 50
+    with pytest.raises(OffsetsLost) as lost:
+        racing.records_of(name, {part: Stretch(from_=0, until=100, limit=1) for part in range(2)})
+    assert lost.value.facts["partition"] == 1
+    racing.close()
+
+
+def test_many_partitions_are_read_at_once(broker: Broker, topic: MakeTopic, client: Client) -> None:
+    """Each stretch ends by its limit, by its end, or by the end of the log."""
+    count = 300
+    name = topic(partitions=count)
+    send(
+        broker.bootstrap_servers,
+        name,
+        [Record(part, b"%d" % part, ms(at(FIRST, 3))) for part in range(count) for _ in range(part % 4)],
+    )
+    wanted = {part: Stretch(from_=0, until=1 + part % 5, limit=1 + part % 3) for part in range(count)}
+    found = client.records_of(name, wanted)
+    assert {part: [each.offset for each in seen] for part, seen in found.items()} == {
+        part: list(range(min(part % 4, 1 + part % 5, 1 + part % 3))) for part in range(count)
+    }
+    assert {each.digest for part in range(3, count, 4) for each in found[part]} == {
+        digest_of(None, b"%d" % part) for part in range(3, count, 4)
+    }
+    present = client.present_of(name, {part: (0, part % 4) for part in range(count)})
+    assert present == {part: Offsets.between(0, part % 4) for part in range(count)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from jobs.verify.level import Level
 from offsets.broker import Broker as Client
 from offsets.errors import AuditFailed, OffsetsLost
 from offsets.ranges import Offsets
+from offsets.topic import SeenRecord, Stretch
 from tests.brokers import Broker, MakeTopic
 from tests.engine import Command, Configured
 from tests.local_engine import LocalEngine, desk, order
@@ -114,7 +115,7 @@ def test_the_broker_shows_just_what_a_stranger_reads(broker: Broker, client: Cli
         for from_, until in ((0, log.high), (3, 17), (log.high - 1, log.high), (5, 5)):
             offsets = [each.offset for each in log.records if from_ <= each.offset < until]
             expected = Offsets.of((offset, offset + 1) for offset in offsets)
-            assert client.present(name, partition, from_, until) == expected
+            assert client.present_of(name, {partition: (from_, until)}) == {partition: expected}
 
 
 def test_what_retention_took_is_counted(
@@ -123,7 +124,7 @@ def test_what_retention_took_is_counted(
     settle(lake, client, as_a_stranger_reads(broker, name))
     admin.delete_records([TopicPartition(name, 0, 20)])[TopicPartition(name, 0, 20)].result(20)
     with pytest.raises(OffsetsLost):
-        client.present(name, 0, 19, 30)
+        client.present_of(name, {0: (19, 30)})
     found = look(lake, client)
     assert found.problems == ()
     assert sum(day.kafka.gone for day in found.ledger if day.kafka) == 20
@@ -153,9 +154,9 @@ class Blind:
         found: Callable[..., object] = getattr(self._client, name)
         return found
 
-    def records(self, topic: str, partition: int, from_: int, until: int, limit: int) -> object:
-        found = self._client.records(topic, partition, from_, until, limit)
-        return [] if limit == 1 else found
+    def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
+        found = self._client.records_of(topic, wanted)
+        return {part: [] if wanted[part].limit == 1 else seen for part, seen in found.items()}
 
 
 def test_the_command_tells_of_a_topic_made_anew(

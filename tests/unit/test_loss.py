@@ -14,8 +14,8 @@ from offsets.errors import ConfigWrong, OffsetsLost
 from offsets.ledger import read_chain
 from offsets.model import LostOffsets, midnight
 from tests.lake_rows import places
-from tests.local_engine import ZONE, desk, order
-from tests.memory_topic import MemoryTopic
+from tests.local_engine import ZONE, LocalEngine, desk, order
+from tests.memory_topic import MemoryTopic, Transaction
 
 FIRST, SECOND, THIRD = (date(2026, 3, day) for day in (28, 29, 30))
 LOST = LostOffsets(partition=0, from_offset=2, until_offset=7)
@@ -97,3 +97,76 @@ def test_a_loss_of_pending_offsets_alone_leaves_what_was_seen(lake: Path, topic:
         == run(lake, topic, FIRST).manifest.next.partitions[0].seen_until
     )
     assert (0, 2) not in places(lake)
+
+
+# -- retention that strikes in the middle of a run
+
+
+def at_a_question(topic: MemoryTopic, engine: LocalEngine, question: str, nth: int, log_start: int) -> None:
+    """Let retention strike once, before the nth such question that follows the read."""
+    asked = 0
+
+    def strike(what: str) -> None:
+        nonlocal asked
+        asked += engine.jobs > 0 and what == question
+        if asked == nth:
+            topic.before = lambda _: None
+            topic.retain_from(0, log_start)
+
+    topic.before = strike
+
+
+def aborted_at_once(topic: MemoryTopic, day: date) -> None:
+    """Leave a gap, then one order more."""
+    dropped, when = Transaction(), midnight(day, ZONE) + timedelta(hours=8)
+    topic.produce(0, order(when), when, transaction=dropped)
+    topic.end(dropped, commit=False, at=when)
+    topic.produce(0, order(when), when)
+
+
+def test_retention_during_the_plan_is_told_as_the_loss_that_it_is(lake: Path, topic: MemoryTopic) -> None:
+    run(lake, topic, FIRST)
+
+    def strike(question: str) -> None:
+        if question == "records":
+            topic.retain_from(0, 7)
+
+    topic.before = strike
+    with pytest.raises(OffsetsLost, match="--accept-loss 0:2-7"):
+        run(lake, topic, SECOND)
+    run(lake, topic, SECOND, LOST)
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_retention_of_settled_records_while_anchors_are_looked_at_is_no_loss(
+    lake: Path, topic: MemoryTopic, nth: int
+) -> None:
+    """Offset 2 was pending: all that goes has been delivered by then."""
+    run(lake, topic, FIRST)
+    engine = LocalEngine(topic)
+    at_a_question(topic, engine, "records", nth, 6)
+    run_day(desk(lake, topic, engine=engine), SECOND)
+    assert topic.logs[0].log_start == 6
+    run(lake, topic, THIRD)
+    assert {offset for _, offset in places(lake)} == set(range(12)) - {10}
+
+
+@pytest.mark.parametrize("question, nth", [("watermarks", 1), ("records", 3), ("watermarks", 2)])
+def test_retention_that_passes_a_gap_before_its_proof_ends_with_advice_that_works(
+    lake: Path, question: str, nth: int
+) -> None:
+    """Nobody can say any more whether the gap was one: it is lost, and the rerun names what to accept."""
+    topic = MemoryTopic()
+    for day in (FIRST, SECOND):
+        when = midnight(day, ZONE) + timedelta(hours=2)
+        topic.produce(0, order(when), when)
+        aborted_at_once(topic, day)
+    run(lake, topic, FIRST)
+    engine = LocalEngine(topic)
+    at_a_question(topic, engine, question, nth, 7)
+    with pytest.raises(OffsetsLost, match="same command again"):
+        run_day(desk(lake, topic, engine=engine), SECOND)
+    assert topic.logs[0].log_start == 7
+    with pytest.raises(OffsetsLost, match="--accept-loss 0:4-7"):
+        run(lake, topic, SECOND)
+    assert run(lake, topic, SECOND, LostOffsets(partition=0, from_offset=4, until_offset=7)).manifest.lossy

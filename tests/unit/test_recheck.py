@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from offsets.plan import next_checkpoint, plan_day
 from offsets.ranges import Offsets
 from offsets.recheck import PROBES, prove_gaps, recheck
 from offsets.survey import survey
-from offsets.topic import SeenRecord, digest_of
+from offsets.topic import SeenRecord, Stretch, digest_of
 from tests.memory_topic import MemoryTopic
 from tests.unit.test_plan import FIRST, NOW, TERMS, ZONE, at
 
@@ -120,11 +121,11 @@ def test_of_very_many_gaps_a_sample_is_looked_at_that_differs_from_run_to_run(
 ) -> None:
     looked: list[int] = []
 
-    def nothing(name: str, partition: int, from_: int, until: int, limit: int) -> list[SeenRecord]:
-        looked.append(from_)
-        return []
+    def nothing(name: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
+        looked.extend(each.from_ for each in wanted.values())
+        return {partition: [] for partition in wanted}
 
-    monkeypatch.setattr(topic, "records", nothing)
+    monkeypatch.setattr(topic, "records_of", nothing)
     many = Gaps(partition=0, offsets=Offsets([(at, at + 1) for at in range(0, 4 * PROBES, 2)]))
     prove_gaps(topic, "orders", [many], "one")
     first, looked[:] = set(looked), []

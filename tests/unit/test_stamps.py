@@ -19,7 +19,7 @@ from jobs.storage import Lake
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
 from offsets.errors import RunFailed
-from offsets.ledger import Ledger
+from offsets.ledger import Ledger, read_chain
 from offsets.model import LAST_STAMP, Verdict
 from tests.lake_rows import places
 from tests.local_engine import RULES, LocalEngine, desk, order
@@ -99,7 +99,7 @@ def test_records_beside_the_stretch_are_left_to_spark(lake: Path) -> None:
         read.append((partition, from_, until))
         return stream(name, partition, from_, until, **asked)
 
-    topic.stream = counted  # type: ignore[method-assign]
+    topic.stream = counted  # type: ignore[method-assign, assignment]
     engine = LocalEngine(topic)
     manifest = run_day(desk(lake, topic, engine=engine, invalid_limit=1.0), FIRST).manifest
     assert engine.jobs == 2

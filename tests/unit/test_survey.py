@@ -6,9 +6,10 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from offsets.errors import OffsetsLost
 from offsets.model import Checkpoint, EndFrom, Watermarks, day_in
-from offsets.survey import SAMPLE, FoundEnd, find_end, survey
-from offsets.topic import retention_of
+from offsets.survey import SAMPLE, TRIES, FoundEnd, find_end, survey
+from offsets.topic import look_together, retention_of
 from tests.manifests import checkpoint
 from tests.memory_topic import MemoryTopic, Transaction
 
@@ -33,7 +34,8 @@ def fill(
 def end_of(topic: MemoryTopic) -> FoundEnd:
     edges = topic.watermarks("orders", [0])[0]
     found = topic.offsets_at("orders", {0: OVER})[0]
-    return find_end(topic, "orders", edges, found, edges.last_stable, OVER)
+    look = find_end(edges, found, edges.last_stable, OVER)
+    return look_together(topic, "orders", {0: look})[0]
 
 
 def test_the_end_is_the_first_record_stamped_past_the_day_and_its_grace() -> None:
@@ -236,6 +238,46 @@ def test_a_log_start_that_moved_is_never_read_below() -> None:
     looked = survey(topic, "orders", DAY, GRACE, FUTURE, seen).partitions[0]
     assert looked.edges.log_start == 100
     assert looked.after_anchor == ()
+
+
+def test_retention_between_two_answers_begins_the_survey_anew() -> None:
+    """The broker answers "offset out of range", which was a bug of ours (exit 70)."""
+    topic = MemoryTopic(2)
+    fill(topic, range(48))
+    strikes = iter((10, 20, 30))
+
+    def strike(question: str) -> None:
+        if question == "records":
+            topic.retain_from(0, next(strikes, 30))
+
+    topic.before = strike
+    found = survey(topic, "orders", DAY, GRACE, FUTURE, None)
+    assert found.partitions[0].edges.log_start == 30
+    assert topic.asked.count("describe") == 4
+
+
+def test_a_survey_that_retention_overtakes_each_time_ends() -> None:
+    topic = MemoryTopic()
+    fill(topic, range(48))
+
+    def strike(question: str) -> None:
+        if question == "records":
+            topic.retain_from(0, topic.logs[0].log_start + 1)
+
+    topic.before = strike
+    with pytest.raises(OffsetsLost):
+        survey(topic, "orders", DAY, GRACE, FUTURE, None)
+    assert topic.asked.count("describe") == TRIES
+
+
+def test_many_partitions_are_asked_together() -> None:
+    """Three or four questions a partition, one after the other, took minutes."""
+    topic = MemoryTopic(300)
+    for partition in range(300):
+        for hour in range(0, 48, 6):
+            topic.produce(partition, b"v", at(hour))
+    survey(topic, "orders", DAY, GRACE, FUTURE, None)
+    assert len(topic.asked) < 15
 
 
 def test_a_survey_reads_little_of_a_long_topic() -> None:

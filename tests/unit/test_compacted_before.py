@@ -1,0 +1,129 @@
+"""A topic that was compacted once: what that took is gone for ever, whatever the policy says today."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.daily import run_day
+from jobs.rebuild import rebuild_day
+from jobs.storage import Lake
+from jobs.verify.lake import verify
+from jobs.verify.level import Level
+from offsets.errors import AuditFailed, TopicChanged
+from offsets.ledger import read_chain
+from offsets.model import Verdict, after_compaction, midnight
+from tests.lake_rows import places
+from tests.local_engine import ZONE, desk, order
+from tests.memory_topic import MemoryTopic
+
+FIRST = date(2026, 3, 28)
+DAYS = [FIRST + timedelta(days=step) for step in range(4)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+def topic_of(policy: str) -> MemoryTopic:
+    """Two orders a day in partition 0, one dated a day later; partition 1 is idle from the second on."""
+    topic = MemoryTopic(2, cleanup_policy=policy)
+    topic.produce(1, order(midnight(FIRST, ZONE)), midnight(FIRST, ZONE))
+    for day in DAYS:
+        when = midnight(day, ZONE) + timedelta(hours=2)
+        topic.produce(0, order(when), when)
+        topic.produce(0, order(when + timedelta(days=1)), when + timedelta(hours=1))
+    return topic
+
+
+def compact_and_delete(topic: MemoryTopic) -> None:
+    """Take what is pending, which is the anchor too, and the idle partition's anchor; then end compaction."""
+    topic.compact(0, [1])
+    topic.compact(1, [0])
+    topic.cleanup_policy = "delete"
+
+
+@pytest.mark.parametrize("days_between", [0, 1])
+def test_a_lake_goes_on_where_compaction_was_turned_off(lake: Path, days_between: int) -> None:
+    """It was TopicChanged at each run, with the advice to begin another lake."""
+    topic = topic_of("compact")
+    run_day(desk(lake, topic), DAYS[0])
+    topic.compact(0, [1])
+    topic.compact(1, [0])
+    for day in DAYS[1 : 1 + days_between]:
+        run_day(desk(lake, topic), day)
+    topic.cleanup_policy = "delete"
+    for day in DAYS[1 + days_between :]:
+        run_day(desk(lake, topic), day)
+    manifests = list(read_chain(Lake(lake)))
+    policies = [each.cleanup_policy for each in manifests]
+    assert policies == ["compact"] * (1 + days_between) + ["delete, compact before"] * (3 - days_between)
+    assert [each.missing_pending for each in manifests] == [0, 1, 0, 0]
+    assert {offset for part, offset in places(lake) if part == 0} == {0, 2, 3, 4, 5, 6}
+    assert manifests[1].transactional is None
+
+
+def test_verify_and_a_rebuild_allow_for_it_too_on_days_before_it(lake: Path) -> None:
+    topic = topic_of("delete")
+    run_day(desk(lake, topic), DAYS[0])
+    topic.cleanup_policy = "compact"
+    run_day(desk(lake, topic), DAYS[1])
+    topic.compact(0, [2, 3])
+    topic.cleanup_policy = "delete"
+    run_day(desk(lake, topic), DAYS[2])
+    topic.compact(0, [1])
+    found = verify(Lake(lake), None, lambda done, total: None, Level.KAFKA, lambda: topic)
+    assert found.problems == ()
+    assert [day.kafka.compacted for day in found.ledger if day.kafka] == [1, 3, 0]
+    again = rebuild_day(desk(lake, topic), DAYS[2]).manifest
+    assert (again.missing_pending, again.rows(Verdict.IN_DAY)) == (1, 1)
+
+
+def test_a_log_that_was_never_compacted_is_refused_still(lake: Path) -> None:
+    topic = topic_of("delete")
+    run_day(desk(lake, topic), DAYS[0])
+    compact_and_delete(topic)
+    with pytest.raises(TopicChanged):
+        run_day(desk(lake, topic), DAYS[1])
+
+
+def test_a_pending_record_that_goes_while_it_is_read_is_refused_still(lake: Path) -> None:
+    topic = topic_of("delete")
+    topic.produce(1, order(midnight(DAYS[1], ZONE)), midnight(DAYS[0], ZONE))
+    topic.produce(1, order(midnight(DAYS[0], ZONE)), midnight(DAYS[0], ZONE))
+    run_day(desk(lake, topic), DAYS[0])
+    topic.compact(1, [1])
+    with pytest.raises(AuditFailed, match="pending"):
+        run_day(desk(lake, topic), DAYS[1])
+
+
+def test_another_record_is_refused_though_the_log_was_compacted(lake: Path) -> None:
+    topic = topic_of("compact")
+    run_day(desk(lake, topic), DAYS[0])
+    compact_and_delete(topic)
+    topic.truncate(1, 0)
+    topic.produce(1, b"another", midnight(FIRST, ZONE))
+    with pytest.raises(TopicChanged, match="truncated and filled again"):
+        run_day(desk(lake, topic), DAYS[1])
+
+
+@pytest.mark.parametrize(
+    "now, before, both",
+    [
+        ("delete", None, "delete"),
+        ("delete", "delete", "delete"),
+        (None, "delete", None),
+        ("compact", "delete", "compact"),
+        ("compact,delete", "delete, compact before", "compact,delete"),
+        ("delete", "compact,delete", "delete, compact before"),
+        ("delete", "delete, compact before", "delete, compact before"),
+        (None, "compact", "not shown, compact before"),
+    ],
+)
+def test_a_policy_keeps_what_an_earlier_one_did(
+    now: str | None, before: str | None, both: str | None
+) -> None:
+    assert after_compaction(now, before) == both
