@@ -283,6 +283,15 @@ def test_what_retention_took_cannot_be_built_again(lake: Path, topic: MemoryTopi
     refused(lake, topic, OffsetsLost, "The old day stays")
 
 
+def test_a_pending_record_that_retention_took_since_cannot_be_built_again(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    span = read_ledger(Lake(lake)).manifests[1].spans[1]
+    assert span.from_offset + 1 < span.seen_until, "the first one that is read was pending"
+    topic.retain_from(1, span.from_offset + 1)
+    refused(lake, topic, OffsetsLost, "The old day stays")
+
+
 def test_what_compaction_took_since_cannot_be_built_again(lake: Path, topic: MemoryTopic) -> None:
     topic.cleanup_policy = "compact"
     span = [*read_chain(Lake(lake))][1].spans[0]
@@ -296,6 +305,20 @@ def test_a_record_that_is_missing_on_a_topic_that_is_not_compacted_is_never_lawf
     span = [*read_chain(Lake(lake))][1].spans[0]
     topic.compact(0, [span.seen_until])
     refused(lake, topic, AuditFailed, "again")
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_record_where_there_was_none_is_not_taken_into_the_day(
+    lake: Path, topic: MemoryTopic, accepted: bool
+) -> None:
+    """Nor under another contract, by which records may become valid, but not come from nowhere."""
+    *_, gap = read_ledger(Lake(lake)).manifests[1].gaps[1].offsets
+    log = topic.logs[1]
+    at = next(n for n, each in enumerate(log.records) if each.offset == gap[0])
+    value = order(midnight(SECOND, ZONE) + timedelta(hours=9))
+    log.records[at] = replace(log.records[at], marker=False, value=value)
+    narrow = {"rules": replace(RULES, columns=RULES.columns[:1]), "accept": Accept(contract=True)}
+    refused(lake, topic, AuditFailed, "nothing at", **(narrow if accepted else {}))
 
 
 def test_a_recreated_topic_is_refused(lake: Path, topic: MemoryTopic) -> None:
