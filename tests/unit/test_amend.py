@@ -13,6 +13,7 @@ import pytest
 from jobs.amend import moves, moves_open
 from jobs.config import Late
 from jobs.daily import run_day
+from jobs.inspect import amendments
 from jobs.planning import make_plan
 from jobs.storage import Lake
 from offsets.errors import LedgerBroken, NotPublished, StoreFailed
@@ -67,6 +68,21 @@ def test_a_late_row_lies_in_its_own_day_once(lake: Path, topic: MemoryTopic) -> 
         file.target or "" for file in outcome.manifest.files_of(Verdict.LATE)
     )
     assert run_day(desk(lake, topic, late=Late.AMEND), THIRD).amended == {}
+
+
+def test_amended_rows_are_counted_over_all_files_of_a_day(lake: Path, topic: MemoryTopic) -> None:
+    run(lake, topic, FIRST, SECOND)
+    for minute in range(20):
+        topic.produce(
+            0, order(midnight(FIRST, ZONE)), midnight(THIRD, ZONE) + timedelta(hours=6, minutes=minute)
+        )
+    engine = LocalEngine(topic, least_tasks=3)
+    outcome = run_day(desk(lake, topic, late=Late.AMEND, engine=engine, min_file_size=1), THIRD)
+    late = [file for file in outcome.manifest.files_of(Verdict.LATE) if file.day == FIRST]
+    assert len(late) > 1
+    assert max(file.rows for file in late) > 1
+    assert outcome.amended == {FIRST: 21, SECOND: 1}
+    assert [(each.by, each.rows) for each in amendments([outcome.manifest])[FIRST]] == [(THIRD, 21)]
 
 
 @pytest.mark.parametrize("did", ["link", "unlink", "nothing"])

@@ -114,6 +114,15 @@ def test_the_frozen_copy_of_format_1_stays_readable() -> None:
     assert from_json((FROZEN / "manifest-format-1.json").read_bytes(), "format 1") == then
 
 
+@pytest.mark.parametrize("count", [999, 1_000, 1_001])
+def test_of_the_gaps_of_format_1_no_more_are_said_to_be_probed_than_were(count: int) -> None:
+    body = json.loads((FROZEN / "manifest-format-1.json").read_bytes())
+    body["gaps"][0]["offsets"] = [[at, at + 1] for at in range(0, 2 * count, 2)]
+    rest = {key: value for key, value in body.items() if key not in ("format_version", "checksum")}
+    old = from_json(json.dumps({"format_version": 1, "checksum": _checksum(rest)} | rest).encode(), "here")
+    assert old.gaps[0].probed == min(count, 1_000)
+
+
 def test_the_frozen_copy_of_format_2_stays_readable() -> None:
     assert from_json((FROZEN / "manifest-format-2.json").read_bytes(), "format 2") == manifests.full()
 

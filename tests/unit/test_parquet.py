@@ -199,6 +199,19 @@ def test_offsets_in_any_order_are_read_back_as_a_set(tmp_path: Path) -> None:
     assert read_back(Path(file.path)).offsets == {0: Offsets([(3, 5), (6, 8), (9, 11)])}
 
 
+def test_row_groups_in_any_order_are_told_as_they_are_read_back(tmp_path: Path) -> None:
+    """An edge that is only that of the last group would fail the audit of every day with some disorder."""
+    rolling = writer(tmp_path, MIB)
+    for first in (6, 9, 3):
+        rolling.add(batch(first, [b"a"] * 2))
+        rolling.flush()
+    (file,) = rolling.close()
+    assert pq.read_metadata(file.path).num_row_groups == 3
+    assert file.offsets == (FileOffsets(partition=0, rows=6, from_offset=3, until_offset=11),)
+    back = read_back(Path(file.path))
+    assert (file.event_time_min, file.event_time_max) == (back.event_time_min, back.event_time_max) == (3, 10)
+
+
 def test_a_file_is_open_to_those_whom_the_umask_lets_read_it(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:

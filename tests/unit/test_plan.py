@@ -162,6 +162,14 @@ def test_headroom_is_that_of_the_oldest_needed_record_of_all_partitions() -> Non
     assert first_plan(topic, now=at(FIRST, 73)).headroom_hours == 24.0
 
 
+def test_headroom_is_that_of_a_pending_record_where_one_still_waits() -> None:
+    topic = topic_of(2, retention=timedelta(days=4))
+    known = seen_all(topic, Offsets([(0, 1)]))
+    topic.produce(0, b"new", at(SECOND, 1))
+    assert second_plan(topic, known, now=at(FIRST, 73)).headroom_hours == 24.0
+    assert second_plan(topic, seen_all(topic), now=at(FIRST, 73)).headroom_hours is None
+
+
 def test_short_retention_and_hidden_settings_are_risks() -> None:
     assert "shorter" in first_plan(MemoryTopic(retention=timedelta(days=2))).risks[0]
     assert "settings" in first_plan(MemoryTopic(cleanup_policy=None)).risks[0]
@@ -425,6 +433,19 @@ def test_a_first_day_whose_log_start_moved_is_refused_and_names_the_earliest_day
         topic.produce(0, b"%d" % record, later.start)
     found = survey(topic, "orders", later, TERMS.grace, TERMS.future, None)
     plan_day(day=later, ledger=Ledger(()), found=found, terms=TERMS, now=NOW + timedelta(days=9))
+
+
+@pytest.mark.parametrize(
+    "retention, earliest",
+    [(timedelta(days=1), "2026-05-03"), (timedelta(days=4), "2026-05-02")],
+    ids=["the oldest record", "retention"],
+)
+def test_the_earliest_day_is_the_one_that_either_proof_gives(retention: timedelta, earliest: str) -> None:
+    topic = topic_of(5, retention=retention)
+    topic.retain_from(0, 2)
+    with pytest.raises(OffsetsLost) as stopped:
+        first_plan(topic)
+    assert stopped.value.facts["earliest"] == earliest
 
 
 def test_a_moved_log_start_is_accepted_by_a_person_and_recorded() -> None:

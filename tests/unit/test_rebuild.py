@@ -163,6 +163,12 @@ def test_late_rows_of_a_day_that_is_gone_which_lie_nowhere_yet_are_set_aside(
         len(places(lake))
         == len([1 for log in topic.logs.values() for each in log.records if not each.marker]) - 5
     )
+    before = state(lake)
+    again = rebuild(lake, topic, THIRD).manifest
+    assert {file.day: file.target for file in again.files_of(Verdict.LATE)} == late, (
+        "one of two lies elsewhere"
+    )
+    assert state(lake) == before
 
 
 @pytest.mark.parametrize("harm", [os.unlink, lambda path: path.write_bytes(b"PAR1")], ids=["gone", "broken"])
@@ -178,6 +184,10 @@ def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it
     manifest = rebuild(lake, topic, SECOND).manifest
     assert [file.target for file in manifest.remade] == [lost.relative_to(lake).as_posix()]
     assert state(lake) == before
+    assert problems(lake) == ()
+    harm(lost)
+    manifest = rebuild(lake, topic, SECOND).manifest
+    assert len(manifest.remade) == 1, "of what was lost twice, only the last is there"
     assert problems(lake) == ()
     narrow = replace(RULES, columns=RULES.columns[:1])
     assert (
@@ -205,6 +215,23 @@ def test_an_amendment_that_kafka_no_longer_holds_is_lost_and_the_day_stays(
     refused(lake, topic, AuditFailed, "again")
 
 
+def test_of_two_lost_amendments_by_one_run_none_is_made_with_the_rows_of_the_other(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    """Which row lay in which file nobody can say: each made alone would hold the rows of both."""
+    lake = tmp_path / "lake"
+    for number in range(12):
+        topic.produce(number % 2, order(midnight(SECOND, ZONE)), midnight(FOURTH, ZONE) + timedelta(hours=22))
+    for day in DAYS:
+        engine = LocalEngine(topic, least_tasks=4)
+        run_day(desk(lake, topic, late=Late.AMEND, engine=engine, min_file_size=1), day)
+    lost = list(lake.glob(f"date={SECOND}/late-{FOURTH}-*"))
+    assert len(lost) > 1
+    for path in lost:
+        path.unlink()
+    refused(lake, topic, OffsetsLost, r"found 1 file\(s\) with 13 rows")
+
+
 def test_a_day_beside_a_missing_one_says_which_to_build_first(lake: Path, topic: MemoryTopic) -> None:
     shutil.rmtree(lake / f"date={SECOND}")
     with pytest.raises(LedgerBroken, match=f"Build {SECOND} again first"):
@@ -223,8 +250,9 @@ def offset_of(topic: MemoryTopic, name: str) -> int:
     return next(each.offset for each in topic.logs[1].records if each.value == order(when))
 
 
+@pytest.mark.parametrize("folder_gone", [False, True])
 def test_an_amendment_that_still_lies_where_it_came_from_is_taken_from_there(
-    lake: Path, topic: MemoryTopic
+    lake: Path, topic: MemoryTopic, folder_gone: bool
 ) -> None:
     before = state(lake)
     newest = read_ledger(Lake(lake)).newest
@@ -234,6 +262,8 @@ def test_an_amendment_that_still_lies_where_it_came_from_is_taken_from_there(
     source.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(target, source)
     target.unlink()
+    if folder_gone:
+        shutil.rmtree(lake / f"date={SECOND}")
     rebuild(lake, topic, SECOND)
     assert state(lake) == before
 
@@ -253,6 +283,15 @@ def test_what_retention_took_cannot_be_built_again(lake: Path, topic: MemoryTopi
     refused(lake, topic, OffsetsLost, "The old day stays")
 
 
+def test_a_pending_record_that_retention_took_since_cannot_be_built_again(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    span = read_ledger(Lake(lake)).manifests[1].spans[1]
+    assert span.from_offset + 1 < span.seen_until, "the first one that is read was pending"
+    topic.retain_from(1, span.from_offset + 1)
+    refused(lake, topic, OffsetsLost, "The old day stays")
+
+
 def test_what_compaction_took_since_cannot_be_built_again(lake: Path, topic: MemoryTopic) -> None:
     topic.cleanup_policy = "compact"
     span = [*read_chain(Lake(lake))][1].spans[0]
@@ -266,6 +305,20 @@ def test_a_record_that_is_missing_on_a_topic_that_is_not_compacted_is_never_lawf
     span = [*read_chain(Lake(lake))][1].spans[0]
     topic.compact(0, [span.seen_until])
     refused(lake, topic, AuditFailed, "again")
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_a_record_where_there_was_none_is_not_taken_into_the_day(
+    lake: Path, topic: MemoryTopic, accepted: bool
+) -> None:
+    """Nor under another contract, by which records may become valid, but not come from nowhere."""
+    *_, gap = read_ledger(Lake(lake)).manifests[1].gaps[1].offsets
+    log = topic.logs[1]
+    at = next(n for n, each in enumerate(log.records) if each.offset == gap[0])
+    value = order(midnight(SECOND, ZONE) + timedelta(hours=9))
+    log.records[at] = replace(log.records[at], marker=False, value=value)
+    narrow = {"rules": replace(RULES, columns=RULES.columns[:1]), "accept": Accept(contract=True)}
+    refused(lake, topic, AuditFailed, "nothing at", **(narrow if accepted else {}))
 
 
 def test_a_recreated_topic_is_refused(lake: Path, topic: MemoryTopic) -> None:
@@ -297,6 +350,18 @@ def test_under_an_accepted_contract_what_is_late_or_pending_stays_so(lake: Path,
         accept=Accept(contract=True),
         invalid_limit=1.0,
     )
+
+
+def test_a_row_that_lies_in_an_earlier_day_is_not_filed_once_more_under_another_contract(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """The manifest that would tell so is gone: only the row itself shows where it lies."""
+    shutil.rmtree(lake / f"date={THIRD}")
+    strict = replace(RULES, past=timedelta(hours=40))  # its late row of two days before is invalid by that
+    before = files(lake)
+    with pytest.raises(AuditFailed, match="which lie in earlier days, to be late"):
+        rebuild(lake, topic, THIRD, rules=strict, accept=Accept(contract=True), invalid_limit=1.0)
+    assert {name for name in files(lake) if not name.startswith("_staging")} == before
 
 
 def test_a_record_with_another_verdict_stays_where_it_is(

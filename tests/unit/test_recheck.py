@@ -116,6 +116,15 @@ def test_a_gap_of_markers_is_lawful_and_one_that_hides_a_record_is_not(topic: Me
         prove_gaps(topic, "orders", [replace(marker, offsets=Offsets([(3, 4), (5, 6)]))], "seed")
 
 
+@pytest.mark.parametrize("count", [0, 1, PROBES, PROBES + 1])
+def test_a_gap_says_how_many_of_its_ranges_were_looked_into(count: int) -> None:
+    topic = MemoryTopic()
+    topic.logs[0].high = 2 * count  # of which compaction took all
+    gaps = Gaps(partition=0, offsets=Offsets([(2 * at, 2 * at + 1) for at in range(count)]))
+    (proved,) = prove_gaps(topic, "orders", [gaps], "seed")
+    assert (proved.probed, proved.offsets) == (min(count, PROBES), gaps.offsets)
+
+
 def test_of_very_many_gaps_a_sample_is_looked_at_that_differs_from_run_to_run(
     topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,0 +1,69 @@
+"""What is known of a day that is to be built again: nothing, where the chain around it is broken."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from offsets.errors import ConfigWrong, LedgerBroken
+from offsets.history import read_history
+from offsets.model import Accepted, LostOffsets
+from tests.manifests import checkpoint
+from tests.unit.test_ledger import FIRST, Folders, chain
+
+DAYS = [FIRST + timedelta(days=step) for step in range(5)]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["own manifest", "by its neighbours"])
+@pytest.mark.parametrize("link", range(1, 5))
+@pytest.mark.parametrize("rebuilt", range(5))
+def test_no_day_is_built_again_in_a_chain_that_is_broken_anywhere(rebuilt: int, link: int, own: bool) -> None:
+    """Only the links of a manifest that is gone cannot be checked."""
+    manifests = chain(5)
+    manifests[link] = replace(manifests[link], consumed=checkpoint(5))
+    folders = Folders(*manifests)
+    if not own:
+        folders.texts[DAYS[rebuilt]] = None
+    if not own and rebuilt in (link - 1, link):
+        assert read_history(folders, DAYS[rebuilt]).own is None
+        return
+    with pytest.raises(LedgerBroken, match=f"{DAYS[link]} did not start from the checkpoint of"):
+        read_history(folders, DAYS[rebuilt])
+
+
+@pytest.mark.parametrize("rebuilt", range(5))
+def test_a_day_in_a_whole_chain_knows_its_neighbours(rebuilt: int) -> None:
+    history = read_history(Folders(*chain(5)), DAYS[rebuilt])
+    assert [each.day.date for each in history.before] == DAYS[:rebuilt]
+    assert [each.day.date for each in history.after] == DAYS[rebuilt + 1 :]
+    assert history.recorded().manifest == history.own == chain(5)[rebuilt]
+    assert history.newest == chain(5)[-1]
+
+
+def test_a_day_after_which_a_loss_was_accepted_cannot_be_told_by_its_neighbours() -> None:
+    """The later day says where it went on, and not where the one that is gone had ended."""
+    first, second, third = chain(3)
+    lost = LostOffsets(partition=0, from_offset=2, until_offset=5)
+    second = replace(second, next=checkpoint(2))
+    third = replace(third, consumed=checkpoint(5), accepted=Accepted(loss=(lost,)))
+    folders = Folders(first, second, third)
+    assert read_history(folders, DAYS[1]).recorded().next == checkpoint(2)
+    folders.texts[DAYS[1]] = None
+    with pytest.raises(LedgerBroken, match=f"{DAYS[2]} to tell where {DAYS[1]} ended"):
+        read_history(folders, DAYS[1]).recorded()
+
+
+@pytest.mark.parametrize("gone, found", [(0, "none before it"), (2, "none after it")])
+def test_a_day_at_an_end_of_the_chain_needs_its_own_manifest(gone: int, found: str) -> None:
+    folders = Folders(*chain(3))
+    folders.texts[DAYS[gone]] = None
+    with pytest.raises(LedgerBroken, match=found):
+        read_history(folders, DAYS[gone]).recorded()
+
+
+@pytest.mark.parametrize("step", [-1, 3])
+def test_a_day_outside_of_the_chain_was_never_committed(step: int) -> None:
+    with pytest.raises(ConfigWrong, match="--force"):
+        read_history(Folders(*chain(3)), FIRST + timedelta(days=step))
