@@ -20,7 +20,7 @@ from jobs.sink import TaskOrder, run_task
 from jobs.sizing import BATCH_BYTES, BATCH_ROWS
 from offsets.model import LAST_STAMP, DayPlan, Span
 from offsets.ranges import Offsets, Range
-from offsets.topic import FullRecord, TopicReader
+from offsets.topic import FullRecord, Headers, TopicReader
 
 log = structlog.get_logger(__name__)
 OFTEN = 100_000
@@ -106,7 +106,7 @@ def _batch(partition: int, records: Sequence[FullRecord], *, headers: bool) -> p
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _headers(headers: tuple[tuple[str, bytes | None], ...]) -> list[dict[str, object]] | None:
+def _headers(headers: Headers) -> list[dict[str, object]] | None:
     """Give them as Spark does, which has null where there are none."""
     return [{"key": key, "value": value} for key, value in headers] or None
 

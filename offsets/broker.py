@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import structlog
 import tenacity
@@ -39,7 +39,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from offsets.errors import BrokerUnavailable, ConfigWrong, OffsetsLost
 from offsets.model import TopicIdentity, Watermarks
 from offsets.ranges import Offsets, Range
-from offsets.topic import FullRecord, SeenRecord, TopicDescription, digest_of
+from offsets.topic import FullRecord, Headers, SeenRecord, TopicDescription, digest_of
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -405,7 +405,7 @@ def _full(message: Message, *, headers: bool) -> FullRecord:
     assert offset is not None, "only an error has none"
     kind, timestamp = message.timestamp()
     stamp = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
-    more = tuple(message.headers() or ()) if headers else ()
+    more = cast(Headers, tuple(message.headers() or ())) if headers else ()
     return FullRecord(offset, stamp, message.key(), message.value(), more)
 
 

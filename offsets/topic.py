@@ -57,6 +57,9 @@ class SeenRecord:
         return Anchor(offset=self.offset, timestamp=self.timestamp, digest=self.digest)
 
 
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
 class FullRecord(NamedTuple):
     """One record with all that a task is given of it; `timestamp` in Kafka's milliseconds (-1: none)."""
 
@@ -64,7 +67,7 @@ class FullRecord(NamedTuple):
     timestamp: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    headers: Headers
 
 
 def digest_of(key: bytes | None, value: bytes | None) -> str:
