@@ -113,8 +113,9 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
 
     try:
         reports = settle({span.partition: span.reads for span in plan.spans})
-    except errors.RunFailed:
-        stretches = find_stretches(desk.broker(), plan, desk.progress)
+    except errors.RunFailed as failed:
+        alive = "jvm" not in failed.facts
+        stretches = find_stretches(desk.broker(), plan, desk.progress) if alive else {}
         if not stretches:
             raise
         rest = rest_of(plan, stretches)
