@@ -327,7 +327,7 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     log.debug("starting spark", master=master)
     set_up = SparkConf().setAll(list(config.items()))
     with jvm.launching() as arguments:
-        gateway = launch_gateway(set_up, arguments)
+        gateway = launch_gateway(set_up, arguments)  # type: ignore[no-untyped-call]
     jvm.process = gateway.proc
     if name := _made_up_name():
         # Hadoop asks the system for the user's name, and takes no other answer

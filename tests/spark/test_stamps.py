@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -48,7 +49,12 @@ def test_odd_stamps_of_all_kinds_are_settled_once_and_stop_no_day(
     """A partition for each kind: at its end when the first day runs, and again between good records."""
     found: list[dict[int, Range]] = []
     find = stamps.find_stretches
-    monkeypatch.setattr(stamps, "find_stretches", lambda *asked: found.append(find(*asked)) or found[-1])
+
+    def noted(*asked: Any) -> dict[int, Range]:
+        found.append(find(*asked))
+        return found[-1]
+
+    monkeypatch.setattr(stamps, "find_stretches", noted)
     odd = [*TAKEN, *BEYOND]
     name = topic(partitions=len(odd))
     config = {"record": {"kafka_columns": ["key", "headers"]}}
