@@ -7,11 +7,13 @@ sink's. Relies on jars that set-up has resolved; nothing is downloaded at run ti
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
+import pwd
+import re
 import secrets
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,21 +25,25 @@ from typing import Final, Self
 
 import pyarrow as pa
 import structlog
-from py4j.protocol import Py4JError
-from pyspark import TaskContext
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkConf, SparkContext, TaskContext
 from pyspark.errors import PySparkException
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs.config.spark_keys import is_local
+from jobs.jvm import Jvm
 from jobs.paths import class_archive, conf_folder, jars
 from jobs.report import TaskReport
 from jobs.sink import TaskOrder, gathered, run_task
 from jobs.sizing import BatchLimit
 from jobs.worker import spare_archives
-from offsets.errors import RunFailed
+from offsets.errors import ConfigWrong, DayStopped, RunFailed
 from offsets.ranges import Offsets
 
 log = structlog.get_logger(__name__)
+# what it logs it raises too; and a signal is no error
+logging.getLogger("py4j").setLevel(logging.CRITICAL)
 Progress = Callable[[int, int], None]
 
 FIXED: Final = {
@@ -86,6 +92,13 @@ COMPILER: Final = tuple(
 JVM_LOG: Final = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 FAILURE: Final = "most recent failure: "
 TRACEBACK: Final = "Traceback (most recent call last):"
+NEVER: Final = re.compile(
+    r"ClassNotFound|NoClassDefFound|NoSuchMethod|ClassCast|IllegalArgument|NumberFormat|FileNotFound|NoSuchFile"
+    r"|AccessControl|AccessDenied|Permission denied|Could not parse Master URL|\[INVALID_"
+)
+"""What Java throws at a setting that it will refuse each time."""
+LATER: Final = re.compile(r"requirement failed")
+"""What a cluster's master that does not answer ends in."""
 PATIENCE: Final = 5.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 ARROW: Final = "spark.sql.execution.arrow"
@@ -107,37 +120,40 @@ class Engine:
         self.ended: int | None = None
         """How the JVM ended: its exit code."""
         self._session: SparkSession | None = None
+        self._jvm = Jvm()
 
     def __enter__(self) -> Self:
         """Start nothing yet."""
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Stop the session and its JVM."""
-        if self._session is None:
+        if kind is not None and issubclass(kind, KeyboardInterrupt):
+            self._jvm.silence()
+        if self._jvm.process is None:
             return
-        gateway = self._session.sparkContext._gateway
         with suppress(Exception):
-            self._session.stop()
-        process: subprocess.Popen[bytes] | None = getattr(gateway, "proc", None)
+            if self._session is not None:
+                self._session.stop()
         with suppress(Exception):
-            if gateway is not None:
-                gateway.shutdown()
-        if process is not None:
-            self.ended = _end(process, self._patience)
+            if SparkContext._gateway is not None:
+                SparkContext._gateway.shutdown()
+        # else pyspark would take this JVM for the next session's
+        SparkContext._gateway = SparkContext._jvm = None
+        self.ended = self._jvm.end(self._patience)
 
     @property
     def cores(self) -> int:
         """How many tasks run at once."""
-        with _job_errors():
+        with self._errors():
             return self.session.sparkContext.defaultParallelism
 
     @property
     def session(self) -> SparkSession:
         """The session; the first use starts it."""
         if self._session is None:
-            with _signals_wait(), _job_errors():
-                self._session = _start(self._keys)
+            with _signals_wait(), self._errors(starting=True):
+                self._session = _start(self._keys, self._jvm)
         return self._session
 
     def settle(
@@ -165,7 +181,7 @@ class Engine:
             report = run_task(order, f"{attempt}-{secrets.token_hex(4)}", gathered(sent))
             yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
 
-        with _job_errors(), self._watched(tasks, progress):
+        with self._errors(), self._watched(tasks, progress):
             self.session.conf.set(f"{ARROW}.maxRecordsPerBatch", batches.rows)
             self.session.conf.set(f"{ARROW}.maxBytesPerBatch", batches.bytes or UNWEIGHED)
             frame = _records(self.session, topic, reads, self._kafka, piece=piece, headers=headers).coalesce(
@@ -184,13 +200,62 @@ class Engine:
         def same(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             yield from batches
 
-        with _job_errors():
+        with self._errors():
             # without an action the source only gives its schema, and asks no broker
             nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "none"}
             kafka = self.session.read.format("kafka").options(**READ, **nowhere).load()
             kafka.union(kafka).select("partition", "offset").coalesce(1)
             rows = self.session.range(2000, numPartitions=4).selectExpr("id", "cast(id as string) as text")
             rows.coalesce(2).mapInArrow(same, "id bigint, text string").collect()
+
+    @contextmanager
+    def _errors(self, *, starting: bool = False) -> Iterator[None]:
+        """Turn what Spark raises into our errors; of a signal nothing more is heard."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._jvm.silence()
+            raise
+        except (Py4JError, PySparkException, OSError) as error:
+            if interrupt := _interrupt_behind(error):
+                self._jvm.silence()
+                raise interrupt from None
+            raise self._failure(error, starting=starting) from error
+
+    def _failure(self, error: Exception, *, starting: bool) -> DayStopped:
+        # a JVM that answers with an exception lives
+        death = None if isinstance(error, Py4JJavaError) else self._jvm.death()
+        if starting and (refused := self._refusal(error)):
+            return ConfigWrong(
+                expected="Spark to start as the `spark` section of the config says",
+                found=refused,
+                do=f"Correct {self._keys_behind(refused)}, then run again.",
+            )
+        if death:
+            return RunFailed(
+                expected="Spark's JVM to live until the job is done",
+                found=death,
+                do="Nothing was committed. With signal 9 the kernel ends what takes too much memory; `dmesg` "
+                "tells: then lower spark.driver.memory or spark.master's cores. Run the day again.",
+                jvm=death,
+            )
+        return RunFailed(
+            expected="the Spark job to end well",
+            found=_reason(error),
+            do="Nothing was committed. Look at the log above, then run the day again.",
+        )
+
+    def _refusal(self, error: Exception) -> str | None:
+        """Give why Spark can never start under this config; None where it may, later."""
+        if self._jvm.process is None:
+            return self._jvm.complaint()
+        reason = _reason(error)
+        return reason if NEVER.search(reason) and not LATER.search(reason) else None
+
+    def _keys_behind(self, refused: str) -> str:
+        """Name the keys that a refusal speaks of, else all that are set."""
+        named = [key for key, value in self._keys.items() if key in refused or (value and value in refused)]
+        return ", ".join(named or self._keys) or "JAVA_HOME"
 
     @contextmanager
     def _watched(self, tasks: int, progress: Progress) -> Iterator[None]:
@@ -238,11 +303,13 @@ def _records(
     return reduce(DataFrame.union, frames).select(*wanted)
 
 
-def _start(keys: Mapping[str, str]) -> SparkSession:
+def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     master = keys.get("spark.master", "local[*]")
     local = is_local(master)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONSAFEPATH"] = "1"
+    if name := _made_up_name():
+        os.environ.setdefault("SPARK_USER", name)
     found = jars("spark")
     logging = f"-Dlog4j2.configurationFile=file:{quoted(conf_folder() / 'log4j2.properties')}"
     config = {**FIXED, **DEFAULTS, "spark.master": master, **keys}
@@ -259,11 +326,26 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
     else:
         config["spark.jars"] = ",".join(path.as_uri() for path in found)
     config["spark.driver.extraJavaOptions"] = " ".join(filter(None, (*java, given)))
-    builder = SparkSession.builder
-    for key, value in config.items():
-        builder = builder.config(key, value)
     log.debug("starting spark", master=master)
-    return builder.getOrCreate()
+    set_up = SparkConf().setAll(list(config.items()))
+    with jvm.launching() as arguments:
+        gateway = launch_gateway(set_up, arguments)  # type: ignore[no-untyped-call]
+    jvm.process = gateway.proc
+    if name := _made_up_name():
+        # Hadoop asks the system for the user's name, and takes no other answer
+        users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
+        users.setLoginUser(users.createRemoteUser(name))
+    SparkContext(conf=set_up, gateway=gateway)
+    return SparkSession.builder.config(conf=set_up).getOrCreate()
+
+
+def _made_up_name() -> str | None:
+    """Make a name for a user id that has none, as in many containers."""
+    try:
+        pwd.getpwuid(os.getuid())
+    except KeyError:
+        return f"uid-{os.getuid()}"
+    return None
 
 
 def _shared_classes() -> list[str]:
@@ -299,32 +381,6 @@ def quoted(path: Path) -> str:
     return f'"{path}"' if " " in str(path) else str(path)
 
 
-def _end(process: subprocess.Popen[bytes], patience: float) -> int:
-    """See a JVM off: close its input, which it watches, then insist; gives its exit code."""
-    if process.stdin:
-        with suppress(OSError):
-            process.stdin.close()
-    try:
-        return process.wait(timeout=patience)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
-
-
-@contextmanager
-def _job_errors() -> Iterator[None]:
-    try:
-        yield
-    except (Py4JError, PySparkException, OSError) as error:
-        if interrupt := _interrupt_behind(error):
-            raise interrupt from None
-        raise RunFailed(
-            expected="the Spark job to end well",
-            found=_reason(error),
-            do="Nothing was committed. Look at the log above, then run the day again.",
-        ) from error
-
-
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
     """Find the signal that an error hides: py4j's own clean-up after one can fail in turn."""
     behind = error.__context__
@@ -336,8 +392,8 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 def _reason(error: Exception) -> str:
     """Give what failed in the job, and its innermost cause where that says more, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    at = next((number for number, line in enumerate(lines) if FAILURE in line), 0)
-    failure = lines[at].rpartition(FAILURE)[2]
+    at = next((number for number, line in enumerate(lines) if FAILURE in line or line[:2] == ": "), 0)
+    failure = lines[at].rpartition(FAILURE)[2].removeprefix(": ")
     if failure.endswith(TRACEBACK):
         failure = [failure, *takewhile(lambda line: not line.startswith("at "), lines[at + 1 :])][-1]
     causes = [line for line in lines if line.startswith("Caused by:")]

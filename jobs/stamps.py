@@ -20,7 +20,7 @@ from jobs.sink import TaskOrder, run_task
 from jobs.sizing import BATCH_BYTES, BATCH_ROWS
 from offsets.model import LAST_STAMP, DayPlan, Span
 from offsets.ranges import Offsets, Range
-from offsets.topic import FullRecord, TopicReader
+from offsets.topic import FullRecord, Headers, TopicReader
 
 log = structlog.get_logger(__name__)
 OVERFLOW = "long overflow"
@@ -109,7 +109,7 @@ def batch_of(partition: int, records: Sequence[FullRecord], *, headers: bool) ->
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _headers(headers: tuple[tuple[str, bytes | None], ...]) -> list[dict[str, object]] | None:
+def _headers(headers: Headers) -> list[dict[str, object]] | None:
     """Give them as Spark does, which has null where there are none."""
     return [{"key": key, "value": value} for key, value in headers] or None
 

@@ -6,6 +6,7 @@ Each run here is a process of its own with a JVM of its own, since that is what 
 from __future__ import annotations
 
 import fcntl
+import json
 import multiprocessing
 import os
 import random
@@ -40,10 +41,15 @@ WAIT = 60.0
 EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
-@pytest.mark.parametrize("number, code", [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_ends_a_run_with_its_code_and_leaves_nothing_running(
+@pytest.mark.parametrize(
+    "number, code, send",
+    [(signal.SIGTERM, 143, os.kill), (signal.SIGINT, 130, os.kill), (signal.SIGINT, 130, os.killpg)],
+    ids=["told to end", "interrupted", "Ctrl-C in a terminal"],
+)
+def test_a_signal_ends_a_run_with_its_code_and_one_paragraph_and_leaves_nothing_running(
     number: signal.Signals,
     code: int,
+    send: Callable[[int, int], None],
     two_days: tuple[str, list[Said]],
     configured: Configured,
     child: Child,
@@ -58,12 +64,14 @@ def test_a_signal_ends_a_run_with_its_code_and_leaves_nothing_running(
         kinds = " ".join(map(command_of, family))
         assert "java" in kinds
         assert "pyspark.daemon" in kinds
-        driver.send_signal(number)
+        time.sleep(random.uniform(0, 1.0))
+        send(driver.pid, number)
         assert driver.wait(WAIT) == code
         until(lambda: not any(map(lives, family)), seconds=30)
         text = log.read_text()
-    assert "Traceback" not in text, text
-    assert "A day is committed whole or not at all" in text
+    lines = [line for line in text.splitlines() if not line.startswith("WARNING: Using incubator")]
+    assert [json.loads(line)["event"] for line in lines[:-1]] == ["planned", "settling"], text
+    assert "A day is committed whole or not at all" in lines[-1]
     assert not lakes.manifests(lake)
     assert_whole_or_absent(lake)
     assert_lock_free(lake)
@@ -83,6 +91,21 @@ def test_a_signal_while_spark_starts_leaves_nothing_running(
         until(lambda: not any(map(lives, family)), seconds=30)
         assert "Traceback" not in log.read_text()
     assert_lock_free(lake)
+
+
+def test_a_jvm_killed_in_a_task_is_named_as_what_ended_the_run(
+    two_days: tuple[str, list[Said]], configured: Configured, child: Child, lake: Path
+) -> None:
+    with child(configured(two_days[0])).started("run", "--date", str(DAYS[0])) as (driver, log):
+        until(lambda: bool(attempts(lake)))
+        assert kill_one(driver.pid, Victim.JVM, random.Random()) is Victim.JVM
+        assert driver.wait(WAIT) == 15, log.read_text()
+    text = log.read_text()
+    assert "it was killed by signal 9 (SIGKILL)" in text
+    assert "dmesg" in text
+    assert "Connection refused" not in text
+    assert "looking for timestamps" not in text
+    assert not lakes.manifests(lake)
 
 
 def test_a_jvm_killed_while_spark_starts_fails_the_run_and_the_rerun_is_exact(

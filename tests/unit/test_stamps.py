@@ -90,7 +90,7 @@ def test_records_that_spark_cannot_take_are_settled_by_the_second_client(
     assert verify(Lake(lake), None, lambda done, total: None, Level.KAFKA, lambda: topic).problems == ()
 
 
-def test_records_beside_the_stretch_are_left_to_spark(lake: Path) -> None:
+def test_records_beside_the_stretch_are_left_to_spark(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     topic = poisoned("both ends")
     read: list[tuple[int, int, int]] = []
     stream = topic.stream
@@ -99,7 +99,7 @@ def test_records_beside_the_stretch_are_left_to_spark(lake: Path) -> None:
         read.append((partition, from_, until))
         return stream(name, partition, from_, until, **asked)
 
-    topic.stream = counted  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(topic, "stream", counted)
     engine = LocalEngine(topic)
     manifest = run_day(desk(lake, topic, engine=engine, invalid_limit=1.0), FIRST).manifest
     assert engine.jobs == 2
