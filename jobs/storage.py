@@ -165,6 +165,7 @@ class Lake:
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
         """Read bytes of the sets that are listed beside a day's manifest; none where there are none."""
         place = self.day_folder(day) / LISTS_NAME
+        require_no_link(place)
         with store_errors(f"read {place}"), suppress(FileNotFoundError), place.open("rb") as file:
             file.seek(at)
             return file.read(size)

@@ -6,14 +6,15 @@ with a sentence, and the other days are still looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 
 from jobs.storage import Lake
 from offsets.days import ONE_DAY, days_of
 from offsets.errors import DayTaken, LedgerBroken, StoreFailed
-from offsets.ledger import check_link, read_manifest
+from offsets.ledger import check_first, check_link, read_manifest
 from offsets.manifest import require_lists
 from offsets.model import IN_FILES, DataFile, Manifest, Span, Verdict
 from offsets.ranges import Offsets
@@ -21,15 +22,23 @@ from offsets.ranges import Offsets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The manifests that can be read, and why the others cannot; `broken` may hold day folders of others."""
+    """The manifests that can be read, and why the others cannot; `broken` may hold day folders of others.
+
+    `days` have a folder, and are in order. `brought` are the names of the late files that manifests bring to
+    a day's folder, by its name.
+    """
 
     manifests: Mapping[date, Manifest]
     broken: Mapping[date, str]
+    days: tuple[date, ...]
+    brought: Mapping[str, frozenset[str]]
 
     @property
-    def days(self) -> list[date]:
-        """The days that have a folder, in order."""
-        return sorted([*self.manifests, *self.broken])
+    def first(self) -> date | None:
+        """The lake's first day, as the oldest manifest that can be read tells; else the oldest folder."""
+        oldest = next((self.manifests[day] for day in self.days if day in self.manifests), None)
+        named = oldest.contract.first_day if oldest else None
+        return min([*self.days[:1], *([named] if named else [])], default=None)
 
     def as_it_is(self, file: DataFile) -> DataFile:
         """Give a file as it was written last: a rebuild may have made an amendment of its day again."""
@@ -40,7 +49,7 @@ class Chain:
     @property
     def newest(self) -> date | None:
         """The last day that has a folder."""
-        return max(self.days, default=None)
+        return self.days[-1] if self.days else None
 
 
 def read_chain(lake: Lake) -> Chain:
@@ -52,24 +61,52 @@ def read_chain(lake: Lake) -> Chain:
                 manifests[day] = manifest
         except (LedgerBroken, DayTaken, StoreFailed) as error:
             broken[day] = str(error)
-    return Chain(manifests=manifests, broken=broken)
+    return Chain(
+        manifests=manifests,
+        broken=broken,
+        days=tuple(sorted([*manifests, *broken])),
+        brought=_brought(manifests.values()),
+    )
+
+
+def _brought(manifests: Iterable[Manifest]) -> dict[str, frozenset[str]]:
+    names: dict[str, set[str]] = {}
+    for target in (file.target for manifest in manifests for file in manifest.files if file.target):
+        folder, _, name = target.partition("/")
+        names.setdefault(folder, set()).add(name)
+    return {folder: frozenset(each) for folder, each in names.items()}
 
 
 def day_problems(chain: Chain, day: date) -> Iterator[str]:
     """Tell why a day's manifest cannot be trusted, or does not go on from the one before."""
     if day in chain.broken:
         yield chain.broken[day]
-    older = [each for each in chain.days if each < day]
+    older = chain.days[: bisect_left(chain.days, day)][-1:]
     if older:
         yield from _link_problems(chain, older[-1], day)
         yield from _bounds_problems(chain, older[-1], day)
+    else:
+        yield from _start_problems(chain)
+
+
+def _start_problems(chain: Chain) -> Iterator[str]:
+    """Check that the oldest folder is the lake's first day, as the manifests' contracts name it."""
+    readable = [chain.manifests[day] for day in chain.days if day in chain.manifests]
+    if not readable:
+        return
+    oldest = readable[0]
+    try:
+        if chain.first not in chain.days or chain.days[0] == oldest.day.date:
+            check_first(oldest)
+    except LedgerBroken as broken:
+        yield str(broken)
 
 
 def _link_problems(chain: Chain, before: date, after: date) -> Iterator[str]:
     if before in chain.manifests and after in chain.manifests:
         try:
             check_link(chain.manifests[before], chain.manifests[after])
-        except LedgerBroken as broken:
+        except (LedgerBroken, StoreFailed) as broken:
             yield str(broken)
     elif after != before + ONE_DAY:
         yield f"{before + ONE_DAY} is missing between {before} and {after}"

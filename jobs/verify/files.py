@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +24,7 @@ from jobs.verify.chain import Chain
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME, long_sets
 from offsets.model import DataFile, Manifest, Verdict, micros
 
+LINK: Final = "a symbolic link, and no file of this lake"
 UNREADABLE = (OSError, ValueError, KeyError, pa.ArrowException)
 LATE_NAME = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
 
@@ -81,6 +83,9 @@ def strangers(lake: Lake, chain: Chain, day: date) -> Iterator[str]:
         name = path.relative_to(folder).as_posix()
         if name in named or (path.is_dir() and not path.is_symlink()):
             continue
+        if path.is_symlink():
+            yield f"{path}: {LINK}"
+            continue
         by = _brought_by(path)
         if by is None or by in chain.manifests:
             yield f"{path}: no manifest names this file"
@@ -91,13 +96,7 @@ def strangers(lake: Lake, chain: Chain, day: date) -> Iterator[str]:
 def _names_in(chain: Chain, day: date) -> set[str]:
     """Give the paths below a day's folder that manifests name."""
     own = {file.path for file in chain.manifests[day].files}
-    prefix = f"{DAY_PREFIX}{day}/"
-    brought = {
-        file.target.removeprefix(prefix)
-        for manifest in chain.manifests.values()
-        for file in manifest.files
-        if file.target and file.target.startswith(prefix)
-    }
+    brought = chain.brought.get(f"{DAY_PREFIX}{day}", frozenset())
     listed = {LISTS_NAME for offsets in long_sets(chain.manifests[day]) if offsets.listing}
     return own | brought | listed | {MANIFEST_NAME}
 

@@ -9,16 +9,26 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
+from typing import Final
 
 from jobs.inspect import amendments
 from jobs.parquet import read_back
 from jobs.report import ReadBack
 from jobs.storage import Lake
-from jobs.verify.chain import Chain, day_problems, read_chain, shape_problems, sum_problems, uncounted
+from jobs.verify.chain import (
+    Chain,
+    day_problems,
+    read_chain,
+    shape_problems,
+    sum_problems,
+    uncounted,
+)
 from jobs.verify.figures import AgainstKafka, DayLedger, Verified, day_ledger
 from jobs.verify.files import (
+    LINK,
     UNREADABLE,
     NamedFile,
     file_problems,
@@ -31,11 +41,14 @@ from jobs.verify.files import (
 from jobs.verify.level import Level
 from jobs.verify.records import Coordinates, explain, row_problems
 from jobs.verify.topic import compare
+from offsets.errors import ConfigWrong
 from offsets.model import Manifest, Verdict, is_compacted
 from offsets.ranges import Offsets
 from offsets.topic import TopicReader
 
 Seen = Callable[[int, int], None]
+LOOKS: Final = 5
+"""How often what looks wrong is looked at again, where each look tells something else."""
 
 
 def verify(
@@ -49,16 +62,48 @@ def verify(
 
     `only` restricts it to one day, with the amendments that lie there. `seen` is told how much is done, of
     how much. `reader` gives the broker, and is asked for it at the level `kafka` only.
+
+    Raises:
+        ConfigWrong: the lake has no committed day, or `only` is none.
     """
     if level is Level.KAFKA and reader is None:
         raise ValueError("a broker is needed to verify against Kafka")
-    run = _Run(lake, read_chain(lake), level, seen, reader)
+    chain = read_chain(lake)
+    _require_committed(lake, chain, only)
+    run = _Run(lake, chain, level, seen, reader)
     run.look(only)
     return run.verified()
 
 
+def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
+    """Check that there is something to verify: of nothing, all would be as committed."""
+    if not chain.days:
+        raise ConfigWrong(
+            expected=f"a lake with committed days at {lake.root}",
+            found="a folder without any" if lake.root.exists() else "no such folder",
+            do="Correct `lake.path`, or run a day first.",
+        )
+    first, last = chain.first or chain.days[0], chain.days[-1]
+    if only and not first <= only <= last:
+        raise ConfigWrong(
+            expected="--date with a committed day",
+            found=f"{only}, and days from {first} to {last} in {lake.root}",
+            do="Name one of these days, or correct `lake.path`.",
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Look:
+    """What one look at a day found, or at what lies beside the days."""
+
+    problems: list[str] = field(default_factory=list)
+    open_moves: list[str] = field(default_factory=list)
+    held: list[tuple[str, int, Offsets]] = field(default_factory=list)
+    ledger: DayLedger | None = None
+
+
 class _Run:
-    """One verification under way: what was found so far."""
+    """One verification under way: what was found so far, by day; under None what lies beside the days."""
 
     def __init__(
         self,
@@ -68,38 +113,54 @@ class _Run:
         seen: Seen,
         reader: Callable[[], TopicReader] | None,
     ) -> None:
-        self._lake, self._chain, self._level, self._seen, self._reader = lake, chain, level, seen, reader
+        self._lake, self._level, self._seen, self._reader = lake, level, seen, reader
+        self._looks: dict[date | None, _Look] = {}
+        self._now = _Look()
+        self._done = self._total = 0
+        self._take(chain)
+
+    def _take(self, chain: Chain) -> None:
+        self._chain = chain
         self._days = {day: manifest.day for day, manifest in chain.manifests.items()}
         self._amended = amendments(chain.manifests.values())
-        self._everywhere = Coordinates()
-        self._problems: list[str] = []
-        self._open: list[str] = []
-        self._ledger: list[DayLedger] = []
-        self._done = self._total = 0
 
     def look(self, only: date | None) -> None:
-        """Look at one day, or at the whole lake."""
+        """Look at one day, or at the whole lake; and again at what looks wrong, as the lake is by then.
+
+        A run may commit, bring late files to their days or exchange a folder meanwhile. Only what is wrong
+        twice in a row is told.
+        """
+        self._look_at([only] if only else [*self._chain.days, None], only)
+        for _ in range(LOOKS):
+            wrong = {day: look.problems for day, look in self._looks.items() if look.problems}
+            if not wrong:
+                return
+            self._take(read_chain(self._lake))
+            self._look_at(list(wrong), only)
+            if all(self._looks[day].problems == told for day, told in wrong.items()):
+                return
+
+    def _look_at(self, days: list[date | None], only: date | None) -> None:
         chain = self._chain
-        if only and only not in chain.days:
-            self._problems.append(f"{only} is not committed")
-            return
-        days = [only] if only else chain.days
-        manifests = [chain.manifests[day] for day in days if day in chain.manifests]
+        manifests = [chain.manifests[day] for day in days if day and day in chain.manifests]
         brought = list(self._brought_to(only)) if only else []
-        self._total = sum(len(each.files) for each in manifests) + len(brought)
+        self._total += sum(len(each.files) for each in manifests) + sum(len(files) for _, files in brought)
         self._total += len(manifests) * (self._level is Level.KAFKA)
         for day in days:
-            self._problems += day_problems(chain, day)
-            if day in chain.manifests:
-                self._day(chain.manifests[day])
+            self._now = self._looks[day] = _Look()
+            if day is None:
+                self._now.problems += strange_folders(self._lake, chain)
+            elif day not in chain.days:
+                self._now.problems.append(f"{day} is not committed")
+            else:
+                self._now.problems += day_problems(chain, day)
+                if day in chain.manifests:
+                    self._day(chain.manifests[day])
         for manifest, files in brought:
             self._files(manifest, files)
-        if only is None:
-            self._problems += strange_folders(self._lake, chain)
-        self._problems += self._everywhere.twice()
 
     def _brought_to(self, day: date) -> Iterator[tuple[Manifest, list[NamedFile]]]:
-        """Give the amendments that lie in a day's folder, by the manifest that names them."""
+        """Return the amendments that lie in a day's folder, by the manifest that names them."""
         for manifest in self._chain.manifests.values():
             named = [
                 locate(self._lake, self._chain, manifest, file)
@@ -112,22 +173,20 @@ class _Run:
     def _day(self, manifest: Manifest) -> None:
         """Look at one day: its manifest, its folder, its files, its offsets."""
         shape = list(shape_problems(manifest))
-        self._problems += [*shape, *sum_problems(manifest)]
-        self._problems += strangers(self._lake, self._chain, manifest.day.date)
+        self._now.problems += [*shape, *sum_problems(manifest)]
+        self._now.problems += strangers(self._lake, self._chain, manifest.day.date)
         named = [locate(self._lake, self._chain, manifest, file) for file in manifest.files]
-        self._open += [str(each.file.target) for each in named if each.open_move]
+        self._now.open_moves += [str(each.file.target) for each in named if each.open_move]
         held = self._files(manifest, named)
         unexplained = sum(abs(lost) for _, lost in uncounted(manifest))
         if self._level is not Level.FILES and not shape:
             unexplained, odd = explain(manifest, held)
-            self._problems += odd
-        self._ledger.append(
-            day_ledger(
-                manifest,
-                amended=sum(each.rows for each in self._amended.get(manifest.day.date, ())),
-                unexplained=unexplained,
-                kafka=self._kafka(manifest, whole=not shape),
-            )
+            self._now.problems += odd
+        self._now.ledger = day_ledger(
+            manifest,
+            amended=sum(each.rows for each in self._amended.get(manifest.day.date, ())),
+            unexplained=unexplained,
+            kafka=self._kafka(manifest, whole=not shape),
         )
 
     def _files(self, manifest: Manifest, named: Iterable[NamedFile]) -> dict[tuple[int, Verdict], Offsets]:
@@ -137,18 +196,20 @@ class _Run:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for each, (back, problems) in zip(named, pool.map(self._file, named), strict=True):
                 self._step()
-                self._problems += problems
+                self._now.problems += problems
                 for partition, offsets in back.offsets.items() if back else ():
                     if offsets is not None:
                         where = (partition, each.file.verdict)
                         held[where] = held.get(where, Offsets()) | offsets
-                        self._everywhere.add(str(each.path), partition, offsets)
+                        self._now.held.append((str(each.path), partition, offsets))
         return held
 
     def _file(self, named: NamedFile) -> tuple[ReadBack | None, list[str]]:
         problems = [named.problem] if named.problem else []
         if named.path is None:
             return None, problems
+        if named.path.is_symlink():
+            return None, [*problems, f"{named.path}: {LINK}"]
         try:
             back = self._read(named.path)
             problems += file_problems(named, back)
@@ -171,7 +232,7 @@ class _Run:
             return None
         compacted = any(is_compacted(each.cleanup_policy) for each in self._chain.manifests.values())
         against, problems = compare(self._reader(), manifest, compacted=compacted)
-        self._problems += problems
+        self._now.problems += problems
         return against
 
     def _step(self) -> None:
@@ -180,13 +241,19 @@ class _Run:
 
     def verified(self) -> Verified:
         """Sum up."""
+        ledger = tuple(look.ledger for look in self._looks.values() if look.ledger)
+        everywhere = Coordinates()
+        for look in self._looks.values():
+            for name, partition, offsets in look.held:
+                everywhere.add(name, partition, offsets)
+        problems = (problem for look in self._looks.values() for problem in look.problems)
         return Verified(
             level=self._level,
-            days=len(self._ledger),
-            files=sum(day.files for day in self._ledger),
-            rows=sum(day.rows for day in self._ledger),
-            bytes=sum(day.bytes for day in self._ledger),
-            ledger=tuple(self._ledger),
-            open_moves=tuple(self._open),
-            problems=tuple(self._problems),
+            days=len(ledger),
+            files=sum(day.files for day in ledger),
+            rows=sum(day.rows for day in ledger),
+            bytes=sum(day.bytes for day in ledger),
+            ledger=ledger,
+            open_moves=tuple(move for look in self._looks.values() for move in look.open_moves),
+            problems=(*problems, *everywhere.twice()),
         )

@@ -36,7 +36,8 @@ def test_no_day_is_built_again_in_a_chain_that_is_broken_anywhere(rebuilt: int, 
 @pytest.mark.parametrize("rebuilt", range(5))
 def test_a_day_in_a_whole_chain_knows_its_neighbours(rebuilt: int) -> None:
     history = read_history(Folders(*chain(5)), DAYS[rebuilt])
-    assert [each.day.date for each in history.before] == DAYS[:rebuilt]
+    assert [each.date for each in history.earlier] == DAYS[:rebuilt]
+    assert history.before == (chain(5)[rebuilt - 1] if rebuilt else None)
     assert [each.day.date for each in history.after] == DAYS[rebuilt + 1 :]
     assert history.recorded().manifest == history.own == chain(5)[rebuilt]
     assert history.newest == chain(5)[-1]

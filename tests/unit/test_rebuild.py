@@ -286,7 +286,7 @@ def test_what_retention_took_cannot_be_built_again(lake: Path, topic: MemoryTopi
 def test_a_pending_record_that_retention_took_since_cannot_be_built_again(
     lake: Path, topic: MemoryTopic
 ) -> None:
-    span = read_ledger(Lake(lake)).manifests[1].spans[1]
+    span = [*read_chain(Lake(lake))][1].spans[1]
     assert span.from_offset + 1 < span.seen_until, "the first one that is read was pending"
     topic.retain_from(1, span.from_offset + 1)
     refused(lake, topic, OffsetsLost, "The old day stays")
@@ -312,7 +312,7 @@ def test_a_record_where_there_was_none_is_not_taken_into_the_day(
     lake: Path, topic: MemoryTopic, accepted: bool
 ) -> None:
     """Nor under another contract, by which records may become valid, but not come from nowhere."""
-    *_, gap = read_ledger(Lake(lake)).manifests[1].gaps[1].offsets
+    *_, gap = [*read_chain(Lake(lake))][1].gaps[1].offsets
     log = topic.logs[1]
     at = next(n for n, each in enumerate(log.records) if each.offset == gap[0])
     value = order(midnight(SECOND, ZONE) + timedelta(hours=9))

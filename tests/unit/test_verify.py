@@ -7,28 +7,35 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import jobs.daily
+import jobs.verify.lake
 from jobs import render
 from jobs.config import Late
 from jobs.daily import run_day
 from jobs.parquet import read_back
 from jobs.planning import Accept
+from jobs.rebuild import rebuild_day
 from jobs.record.rules import Tombstones
 from jobs.storage import Lake
+from jobs.verify.chain import day_problems, read_chain
 from jobs.verify.figures import DayLedger, Verified
+from jobs.verify.files import strangers
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
 from offsets.days import runs_of
+from offsets.errors import ConfigWrong
 from offsets.ledger import read_manifest
-from offsets.manifest import from_json, to_json
+from offsets.manifest import MANIFEST_NAME, from_json, to_json
 from offsets.model import (
     Accepted,
     Checkpoint,
@@ -174,10 +181,182 @@ def test_a_lake_at_another_path_is_green(amended: Path, tmp_path: Path, level: L
     assert problems(moved, level) == []
 
 
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("made", [False, True], ids=["absent", "empty"])
+def test_of_a_lake_without_a_committed_day_nothing_is_proved(
+    tmp_path: Path, topic: MemoryTopic, made: bool, level: Level
+) -> None:
+    if made:
+        (tmp_path / "none").mkdir()
+    with pytest.raises(ConfigWrong, match=r"committed days at .*none; found .* Correct `lake.path`"):
+        look(tmp_path / "none", level, topic)
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("day", [FIRST - timedelta(days=1), THIRD + timedelta(days=1)])
+def test_of_a_day_that_was_never_committed_nothing_is_proved(
+    lake: Path, topic: MemoryTopic, day: date, level: Level
+) -> None:
+    with pytest.raises(ConfigWrong, match=f"{day}, and days from {FIRST} to {THIRD}"):
+        look(lake, level, topic, only=day)
+
+
 @pytest.mark.parametrize("level", LEVELS)
-def test_an_absent_lake_has_no_problem(tmp_path: Path, level: Level) -> None:
-    assert look(tmp_path / "none", level).days == 0
-    assert problems(tmp_path / "none", level) == []
+@pytest.mark.parametrize("day", [FIRST, SECOND])
+def test_a_day_that_was_committed_and_is_gone_is_a_problem(lake: Path, day: date, level: Level) -> None:
+    shutil.rmtree(lake / f"date={day}")
+    assert problems(lake, level, only=day) == [f"{day} is not committed"]
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("count", [1, 2])
+def test_oldest_days_that_were_deleted_are_found(
+    lake: Path, topic: MemoryTopic, count: int, level: Level
+) -> None:
+    for day in DAYS[:count]:
+        shutil.rmtree(lake / f"date={day}")
+    for only in (None, DAYS[count]):
+        (found,) = look(lake, level, topic, only=only).problems
+        assert f"Expected {FIRST}, the first day of this lake, to be there" in found
+
+
+def test_oldest_days_that_were_deleted_are_found_behind_a_manifest_that_cannot_be_read(lake: Path) -> None:
+    shutil.rmtree(lake / f"date={FIRST}")
+    (lake / f"date={SECOND}" / MANIFEST_NAME).unlink()
+    assert any("the first day of this lake" in each for each in problems(lake))
+
+
+# -- while a run is at work
+
+
+@pytest.fixture
+def committing(amended: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Give what a run does that brings a late row to the second day."""
+    fourth = THIRD + timedelta(days=1)
+    topic.produce(0, order(at(SECOND, 12)), at(fourth, 1))
+    topic.produce(0, order(at(fourth, 2)), at(fourth, 2))
+    return lambda: void(run_day(desk(amended, topic, late=Late.AMEND), fourth))
+
+
+def void(_: object) -> None:
+    """Return nothing."""
+
+
+def once(monkeypatch: pytest.MonkeyPatch, after: str, *do: Callable[[], None]) -> None:
+    """Let something happen after a step of the verification, a thing a call."""
+    step, left = getattr(jobs.verify.lake, after), list(do)
+
+    def stepped(*arguments: Any) -> Any:
+        found = step(*arguments)
+        if left:
+            left.pop(0)()
+        return found
+
+    monkeypatch.setattr(jobs.verify.lake, after, stepped)
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("step", ["read_chain", "locate", "strangers", "strange_folders"])
+def test_a_run_that_commits_meanwhile_raises_no_alarm(
+    amended: Path,
+    topic: MemoryTopic,
+    monkeypatch: pytest.MonkeyPatch,
+    committing: Callable[[], None],
+    step: str,
+    level: Level,
+) -> None:
+    once(monkeypatch, step, committing)
+    assert look(amended, level, topic).problems == ()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("only", [None, SECOND, THIRD])
+def test_late_files_that_reach_their_days_meanwhile_raise_no_alarm(
+    tmp_path: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, level: Level, only: date | None
+) -> None:
+    lake = tmp_path / "lake"
+    for day in DAYS:
+        with monkeypatch.context() as patched:
+            if day == THIRD:
+                patched.setattr(jobs.daily, "finish_moves", lambda *_: {})
+            run_day(desk(lake, topic, late=Late.AMEND), day)
+    locates = len([file for day in DAYS for file in manifest_of(lake, day).files])
+    waits: list[Callable[[], None]] = [lambda: None] * ((locates if only is None else 1) - 1)
+    once(monkeypatch, "locate", *waits, lambda: void(run_day(desk(lake, topic, late=Late.AMEND), THIRD)))
+    assert look(lake, level, only=only).problems == ()
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_day_that_is_built_again_meanwhile_raises_no_alarm(
+    amended: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, level: Level
+) -> None:
+    once(monkeypatch, "read_chain", lambda: void(rebuild_day(desk(amended, topic, late=Late.AMEND), SECOND)))
+    found = look(amended, level)
+    assert found.problems == ()
+    assert [day.revision for day in found.ledger] == [1, 2, 1]
+    assert [day.rows for day in found.ledger] == [day.rows for day in look(amended, level).ledger]
+
+
+def test_what_goes_wrong_at_the_second_look_is_told(
+    amended: Path, monkeypatch: pytest.MonkeyPatch, committing: Callable[[], None]
+) -> None:
+    once(monkeypatch, "read_chain", committing, part(amended).unlink)
+    assert any("cannot be read" in each for each in problems(amended))
+
+
+def test_a_row_that_lies_twice_is_found_where_a_day_was_looked_at_again(
+    amended: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the first look held of that day does not count, and what the second one holds does."""
+    found = part(amended)
+    text = found.read_bytes()
+    found.write_bytes(b"PAR1")
+    once(monkeypatch, "read_chain", lambda: None, lambda: void(found.write_bytes(text)))
+    assert problems(amended) == []
+    rewritten(amended, THIRD, Verdict.IN_DAY, doubled_from(amended))
+    found.write_bytes(b"PAR1")
+    monkeypatch.undo()
+    once(monkeypatch, "read_chain", lambda: None, lambda: void(found.write_bytes(text)))
+    assert any("lie in" in each for each in problems(amended))
+
+
+def doubled_from(lake: Path) -> Callable[[pa.Table], pa.Table]:
+    """Put the rows of the second day into another file too."""
+    rows = pq.ParquetFile(part(lake)).read()
+    return lambda table: pa.concat_tables([table, rows.replace_schema_metadata(table.schema.metadata)])
+
+
+def test_what_belongs_into_a_day_is_known_without_going_through_all_manifests(amended: Path) -> None:
+    """Over ten years of days, that was a walk through all their files for each of them."""
+
+    class LookedUp(dict[date, Manifest]):
+        def __iter__(self) -> Iterator[date]:
+            raise AssertionError("gone through")
+
+        values = items = keys = __iter__  # type: ignore[assignment]
+
+    chain = read_chain(Lake(amended))
+    chain = replace(chain, manifests=LookedUp({day: chain.manifests[day] for day in chain.days}))
+    (amended / f"date={FIRST}" / "stranger").touch()
+    for day in DAYS:
+        assert len(list(strangers(Lake(amended), chain, day))) == (day == FIRST)
+        assert list(day_problems(chain, day)) == []
+
+
+# -- what is no file of this lake
+
+
+@pytest.mark.parametrize("level", list(Level))
+@pytest.mark.parametrize("which", ["part-*", "_invalid/*", "late-*", MANIFEST_NAME, "_invalid", "."])
+def test_a_link_out_of_the_lake_is_found(
+    amended: Path, topic: MemoryTopic, tmp_path: Path, which: str, level: Level
+) -> None:
+    folder = amended / f"date={SECOND}"
+    path = folder if which == "." else next(folder.glob(which))
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    found = look(amended, level, topic).problems
+    assert any(str(path) in each and "symbolic link" in each for each in found)
 
 
 def test_staging_the_lock_and_an_empty_late_folder_are_no_problem(amended: Path) -> None:
