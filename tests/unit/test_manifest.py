@@ -124,7 +124,8 @@ def test_of_the_gaps_of_format_1_no_more_are_said_to_be_probed_than_were(count: 
 
 
 def test_the_frozen_copy_of_format_2_stays_readable() -> None:
-    assert from_json((FROZEN / "manifest-format-2.json").read_bytes(), "format 2") == manifests.full()
+    then = replace(manifests.full(), earlier=None)
+    assert from_json((FROZEN / "manifest-format-2.json").read_bytes(), "format 2") == then
 
 
 def test_the_frozen_copy_of_format_3_stays_readable_and_is_what_is_written() -> None:
