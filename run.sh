@@ -183,13 +183,15 @@ make_jars() { # $1: spark | broker
   local jars=$home/jars lib
   lib=$(echo "$venv"/lib/python3*/site-packages/pyspark/jars)
   say "jars: $jars/$1"
-  mkdir -p "$jars" && cd "$jars" # Ivy reads brackets in a pattern as its own, so the pattern has no path of ours in it
+  mkdir -p "$jars"
+  cd "$jars" # Ivy reads brackets in a pattern as its own, so the pattern has no path of ours in it
   rm -rf ".$1-new"
   must "$java_home/bin/java" -Divy.default.ivy.user.dir="$jars/.ivy" \
     -cp "$(echo "$lib"/ivy-*.jar):$(echo "$lib"/commons-cli-*.jar)" org.apache.ivy.Main -warn \
     -settings "$here/conf/ivysettings.xml" -ivy "$here/conf/ivy.xml" -cache "$jars/.ivy/cache" \
     -confs "$1" -retrieve ".$1-new/[artifact]-[revision].[ext]"
-  rm -rf "$1" && mv -T ".$1-new" "$1"
+  rm -rf "$1"
+  mv -T ".$1-new" "$1"
   cd - >/dev/null
 }
 
@@ -219,7 +221,7 @@ make_missing() {
     case $part in
       java) find_java && continue ;;
       env | classes) "make_$part" ;;
-      tools) pip_install -r "$here/conf/lock/test.txt" ;;
+      tools) say "tools for the tests, about half a minute" && pip_install -r "$here/conf/lock/test.txt" ;;
       *) make_jars "$part" ;;
     esac
     # The stamp comes last, so a set-up that was killed is seen as not done.
@@ -233,20 +235,16 @@ make_missing() {
   say "ready"
 }
 
-# ---------------------------------------------------------------- the tests
-
 run_tests() {
-  local bin=$venv/bin
   cd "$here"
-  "$bin/ruff" format --check .
-  "$bin/ruff" check .
-  "$bin/mypy"
-  "$bin/lint-imports"
-  exec "$bin/python" -m pytest "$@"
+  "$venv/bin/ruff" format --check .
+  "$venv/bin/ruff" check .
+  "$venv/bin/mypy"
+  "$venv/bin/lint-imports"
+  exec "$venv/bin/python" -m pytest "$@"
 }
 
-# Another project's packages must not stand before ours.
-unset PYTHONPATH PYTHONHOME
+unset PYTHONPATH PYTHONHOME # another project's packages must not stand before ours
 complete || set_up
 [[ ${1-} != setup ]] || exit 0
 java_known
