@@ -93,6 +93,6 @@ def test_tls_on_a_port_that_speaks_without() -> None:
 
 
 def test_no_secret_is_told() -> None:
-    told = "FAIL [x] [thrd:sasl_ssl://b:1/bootstrap]: sasl_ssl://b:1/bootstrap: bad hunter2 (after 3ms in state UP)"
+    told = "FAIL [x] [thrd:sasl_ssl://b:1/bootstrap]: sasl_ssl://b:1/bootstrap: bad hunter2 (after 3ms in UP)"
     assert cleaned(told, ["hunter2"]) == "b:1: bad ***"
     assert advice_for("something else") == CHECK
