@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import date, datetime
 from importlib.metadata import version
@@ -183,7 +183,11 @@ def audit_day(
     files = merge_small(written, staged / "merged", options, settings.lake.min_file_size)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         back = {file.path: pool.submit(read_back, Path(file.path)) for file in files}
-        audited = audit(plan, reports, files, lambda file: back[file.path].result())
+        try:
+            audited = audit(plan, reports, files, lambda file: back[file.path].result())
+        except errors.AuditFailed:
+            _require_pending_retained(desk, plan, reports)
+            raise
     recheck(desk.broker(), plan, audited.gaps, audited.next)
     if not any(len(gap.offsets) for gap in audited.gaps):
         return audited
@@ -191,6 +195,20 @@ def audit_day(
     # what was proved must be true of the topic that was read, and not of one made in its place meanwhile
     recheck(desk.broker(), plan, proved, audited.next)
     return replace(audited, gaps=proved)
+
+
+def _require_pending_retained(desk: Desk, plan: DayPlan, reports: list[TaskReport]) -> None:
+    """Check that the topic does not tell better why pending offsets did not come."""
+    from jobs.report import joined_by_partition
+
+    with suppress(ValueError, errors.BrokerUnavailable):
+        delivered = joined_by_partition(report.delivered for report in reports)
+        missing = [
+            Gaps(partition=part.partition, offsets=part.pending - delivered.get(part.partition, Offsets()))
+            for part in plan.consumed.partitions
+        ]
+        if any(len(each.offsets) for each in missing):
+            recheck(desk.broker(), plan, missing, plan.consumed)
 
 
 def run_stamp(desk: Desk, started: datetime) -> RunStamp:

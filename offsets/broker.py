@@ -38,6 +38,7 @@ from offsets.fetch import Contents, Fetched, Fetcher, Presence, Sample
 from offsets.model import TopicIdentity, Watermarks
 from offsets.ranges import Offsets, Range
 from offsets.topic import FullRecord, SeenRecord, Stretch, TopicDescription, out_of_range, retention_of
+from offsets.trouble import advice_for, cleaned
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -56,6 +57,7 @@ REFUSED = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
 }
+SECRETS: Final = ("sasl.password", "sasl.username", "ssl.key.password")
 BEYOND = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 SAMPLED_AT_ONCE: Final = 128
 """So many partitions are sampled at a time: a fetch may bring 128 KiB of each."""
@@ -77,11 +79,13 @@ class Broker:
         self._timeout = timeout
         self._request = min(timeout / 3, LONGEST_REQUEST).total_seconds()
         self._servers = client["bootstrap.servers"]
+        self._secrets = [client[name] for name in SECRETS if client.get(name)]
         self._refusal: KafkaError | None = None
+        self._told = ""
         common: dict[str, Any] = {
             **client,
             "error_cb": self._on_error,
-            "logger": _QuietLogger(),
+            "logger": _QuietLogger(self._note),
             "client.id": "kafka-daily",
         }
         self._admin = AdminClient({**common, "socket.timeout.ms": int(self._request * 1000)})
@@ -313,7 +317,7 @@ class Broker:
 
     def _patiently(self, what: str, ask: Callable[[], T], moved: Callable[[], float] = lambda: 0.0) -> T:
         """Ask again, with growing pauses, while the broker is silent; `moved` is when it last was not."""
-        began, patience = time.monotonic(), self._timeout.total_seconds()
+        began, patience, self._told = time.monotonic(), self._timeout.total_seconds(), ""
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: self._refusal is None and _is_transient(error)),
             wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5),
@@ -329,11 +333,12 @@ class Broker:
         except KafkaException as error:
             if not _is_transient(error):
                 raise
+            told = self._told or error.args[0].str()
             raise BrokerUnavailable(
                 expected=f"an answer from {self._servers} about {what}",
                 found=f"none in {patience:g} s and {tries.statistics['attempt_number']}"
-                f" tries ({error.args[0].str()})",
-                do="Check kafka.bootstrap_servers and the network, or run again later; nothing was changed.",
+                f" tries ({cleaned(told, self._secrets)})",
+                do=advice_for(told),
             ) from None
 
     @contextmanager
@@ -346,13 +351,22 @@ class Broker:
                 raise
             raise ConfigWrong(
                 expected=f"{self._servers} to accept the credentials of kafka.security",
-                found=refused.str(),
-                do="Correct kafka.security, or ask for the right to read and describe the topic.",
+                found=cleaned(refused.str(), self._secrets),
+                do=advice_for(
+                    refused.str(),
+                    "Correct kafka.security, or ask for the right to read and describe the topic.",
+                ),
             ) from None
 
     def _on_error(self, error: KafkaError) -> None:
         if error.code() in REFUSED:
             self._refusal = error
+        self._note(error.str())
+
+    def _note(self, told: str) -> None:
+        """Keep what the client told last of a broker that it cannot reach."""
+        if "brokers are down" not in told:
+            self._told = told
 
     def _unknown_topic(self, topic: str) -> ConfigWrong:
         return ConfigWrong(
@@ -363,10 +377,16 @@ class Broker:
 
 
 class _QuietLogger:
-    """librdkafka's own lines, which would otherwise reach stderr unformatted."""
+    """librdkafka's own lines, which would otherwise reach stderr unformatted; failures are noted."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
 
     def log(self, level: int, message: str, *args: object) -> None:
-        log.debug("librdkafka", level=level, message=message % args if args else message)
+        line = message % args if args else message
+        log.debug("librdkafka", level=level, message=line)
+        if line.startswith("FAIL "):
+            self._note(line)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         return lambda message, *args, **_: self.log(0, message, *args)

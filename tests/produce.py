@@ -64,7 +64,7 @@ def send(
 class Transactions:
     """A transactional producer for one topic; every step says which offsets its records took."""
 
-    def __init__(self, servers: str, topic: str) -> None:
+    def __init__(self, servers: str, topic: str, client: Mapping[str, str] | None = None) -> None:
         self._topic = topic
         self._producer = Producer(
             {
@@ -72,6 +72,7 @@ class Transactions:
                 "transactional.id": f"test-{uuid.uuid4().hex}",
                 "linger.ms": 5,
                 "log_level": 0,
+                **(client or {}),
             }
         )
         self._producer.init_transactions(TIMEOUT)

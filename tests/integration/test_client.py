@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date, timedelta
 
@@ -9,6 +10,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
+import offsets.broker
 from offsets.broker import Broker as Client
 from offsets.errors import OffsetsLost
 from offsets.ledger import Ledger
@@ -18,7 +20,7 @@ from offsets.ranges import Offsets
 from offsets.survey import survey
 from offsets.topic import Stretch, digest_of
 from tests.brokers import Broker, MakeTopic
-from tests.produce import Record, ms, send
+from tests.produce import Record, Transactions, ms, send
 from tests.unit.test_plan import FIRST, NOW, TERMS, at
 
 LONG_MAX = str(2**63 - 1)
@@ -97,3 +99,26 @@ def test_many_partitions_are_read_at_once(broker: Broker, topic: MakeTopic, clie
     }
     present = client.present_of(name, {part: (0, part % 4) for part in range(count)})
     assert present == {part: Offsets.between(0, part % 4) for part in range(count)}
+
+
+@pytest.mark.parametrize("larger", [8 << 20, 1], ids=["by larger fetches", "by patience"])
+def test_a_large_aborted_transaction_goes_by_however_long_it_takes(
+    broker: Broker, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch, larger: int
+) -> None:
+    """Behind a long way, 128 KiB a fetch, it ended as "the broker does not answer" at each run."""
+    name, count = topic(), 6_000
+    producer = Transactions(broker.bootstrap_servers, name, {"batch.num.messages": "1", "linger.ms": "0"})
+    producer.abort([Record(0, b"v", ms(at(FIRST, 3)))] * count)
+    producer.commit([Record(0, b"v", ms(at(FIRST, 3)))])
+    monkeypatch.setattr(offsets.broker, "MANY", {"fetch.message.max.bytes": larger})
+    impatient = Client({"bootstrap.servers": broker.bootstrap_servers}, timedelta(seconds=1))
+    # one record a fetch: as slow as many a fetch from another continent
+    impatient._consumer_settings["fetch.message.max.bytes"] = 1
+    found = survey(impatient, name, DAY, TERMS.grace, TERMS.future, None).partitions[0]
+    assert [each.offset for each in found.first] == [count + 1]
+    began = time.monotonic()
+    for _ in range(20):
+        impatient.records_of(name, {0: Stretch(from_=0, until=count, limit=1)})
+    assert time.monotonic() - began < 1, "what is known to be invisible is read again"
+    assert impatient.present_of(name, {0: (0, count + 2)}) == {0: Offsets([(count + 1, count + 2)])}
+    impatient.close()

@@ -10,7 +10,7 @@ import pytest
 from jobs.daily import Outcome, run_day
 from jobs.planning import Accept
 from jobs.storage import Lake
-from offsets.errors import ConfigWrong, OffsetsLost
+from offsets.errors import AuditFailed, ConfigWrong, OffsetsLost
 from offsets.ledger import read_chain
 from offsets.model import LostOffsets, midnight
 from tests.lake_rows import places
@@ -149,6 +149,26 @@ def test_retention_of_settled_records_while_anchors_are_looked_at_is_no_loss(
     assert topic.logs[0].log_start == 6
     run(lake, topic, THIRD)
     assert {offset for _, offset in places(lake)} == set(range(12)) - {10}
+
+
+def test_a_pending_record_that_retention_takes_during_the_read_is_lost_and_no_failed_audit(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    run(lake, topic, FIRST)
+    engine = LocalEngine(topic, dropped={0}, batch_rows=1, between=lambda: topic.retain_from(0, 3))
+    with pytest.raises(OffsetsLost, match="same command again"):
+        run_day(desk(lake, topic, engine=engine), SECOND)
+    with pytest.raises(OffsetsLost, match="--accept-loss 0:2-3"):
+        run(lake, topic, SECOND)
+    run(lake, topic, SECOND, LostOffsets(partition=0, from_offset=2, until_offset=3))
+
+
+def test_a_pending_record_that_is_dropped_though_kafka_holds_it_is_a_failed_audit(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    run(lake, topic, FIRST)
+    with pytest.raises(AuditFailed, match="pending"):
+        run_day(desk(lake, topic, engine=LocalEngine(topic, dropped={0}, batch_rows=1)), SECOND)
 
 
 @pytest.mark.parametrize("question, nth", [("watermarks", 1), ("records", 3), ("watermarks", 2)])

@@ -1,0 +1,47 @@
+"""What librdkafka says when it cannot reach a broker, in one short text, and what helps then.
+
+Pure. Relies on the wording of librdkafka 2.x; what it does not know it passes on as it is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Final
+
+CHECK: Final = "Check kafka.bootstrap_servers and the network, or run again later; nothing was changed."
+ADVICE: Final = {
+    r"Connection refused": "Nothing listens there: start the broker, or correct the port in "
+    "kafka.bootstrap_servers.",
+    r"Failed to resolve": "Correct the host in kafka.bootstrap_servers, or the names that the network knows.",
+    r"certificate verify failed": "Name the authority that signed the broker's certificate in "
+    "kafka.security.ca, and the host in kafka.bootstrap_servers as the certificate does.",
+    r"SSL handshake failed|SSL routines": "kafka.security.protocol asks for TLS, and that port may speak "
+    "without: correct one of them.",
+    r"Invalid response size": "What answers there is no Kafka broker, perhaps an HTTP server: correct the "
+    "port in kafka.bootstrap_servers.",
+    r"APIVERSION_QUERY|ApiVersionRequest": "What listens there does not speak Kafka in clear: correct the "
+    "port in kafka.bootstrap_servers, or kafka.security.protocol where the port speaks TLS.",
+}
+"""By what the text holds; the first that fits counts."""
+_NOISE: Final = (
+    r"^.*\[thrd:[^\]]*\]: ",
+    r"^(ssl|sasl_ssl|sasl_plaintext)://",
+    r"/bootstrap(?=:)",
+    r" \(after \d+ms[^)]*\)",
+    r": increase receive\.message\.max\.bytes",
+)
+
+
+def advice_for(told: str, otherwise: str = CHECK) -> str:
+    """Return what helps against what a client told."""
+    return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, told)), otherwise)
+
+
+def cleaned(told: str, secrets: Iterable[str]) -> str:
+    """Return a client's text without its noise, and never with a secret."""
+    for pattern in _NOISE:
+        told = re.sub(pattern, "", told)
+    for secret in secrets:
+        told = told.replace(secret, "***")
+    return told
