@@ -132,8 +132,6 @@ def test_the_frozen_copy_of_format_3_stays_readable_and_is_what_is_written() -> 
     text = (FROZEN / "manifest-format-3.json").read_bytes()
     assert from_json(text, "format 3") == manifests.full()
     assert to_json(manifests.full()) == text
-    then = replace(manifests.full(), earlier=None)
-    assert from_json((FROZEN / "manifest-format-2.json").read_bytes(), "format 2") == then
 
 
 def with_long_sets() -> Manifest:
