@@ -30,7 +30,9 @@ NOISE: Final = re.compile(
     r"|WARNING: |Run with --help|\d{4}-\d\d-|at |Caused by: |$"
 )
 """Lines beside the one that says what is wrong."""
-SHORT: Final = re.compile(r"memory|reserve|temporarily|No space|[Tt]oo many open files")
+SHORT: Final = re.compile(
+    r"insufficient memory|Cannot allocate|OutOfMemory|temporarily unavailable|No space left|Too many open"
+)
 """What the machine may have again later."""
 
 
@@ -70,12 +72,17 @@ class Jvm:
 
     def complaint(self) -> str | None:
         """Give the line by which a JVM that could not start says that its options are at fault."""
-        self._heard_out()
-        lines = [line.strip() for line in self._words.decode(errors="replace").splitlines()]
-        if any(map(SHORT.search, lines)) or not any(map(FATAL.match, lines)):
+        lines = self.last_words()
+        if not any(map(FATAL.match, lines)):
             return None
         told = next((line for line in lines if not NOISE.match(line)), None)
         return told and told.removeprefix('Exception in thread "main" ').removeprefix("Error: ")
+
+    def last_words(self) -> list[str]:
+        """List what a JVM that has ended wrote last; nothing where it lacked what may be there later."""
+        self._heard_out()
+        lines = [line.strip() for line in self._words.decode(errors="replace").splitlines()]
+        return [] if any(map(SHORT.search, lines)) else lines
 
     def death(self) -> str | None:
         """Say how the JVM died; None where it lives."""

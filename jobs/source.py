@@ -15,6 +15,7 @@ import re
 import secrets
 import signal
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -99,6 +100,11 @@ NEVER: Final = re.compile(
 """What Java throws at a setting that it will refuse each time."""
 LATER: Final = re.compile(r"requirement failed")
 """What a cluster's master that does not answer ends in."""
+LOOK: Final = "Look at the log above, then run the day again."
+KILLED: Final = (
+    "The kernel kills what takes too much memory, and `dmesg` tells: then lower spark.driver.memory, or the "
+    "cores of spark.master. Run the day again."
+)
 PATIENCE: Final = 5.0
 SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 ARROW: Final = "spark.sql.execution.arrow"
@@ -235,27 +241,28 @@ class Engine:
             return RunFailed(
                 expected="Spark's JVM to live until the job is done",
                 found=death,
-                do="Nothing was committed. With signal 9 the kernel ends what takes too much memory; `dmesg` "
-                "tells: then lower spark.driver.memory or spark.master's cores. Run the day again.",
+                do=f"Nothing was committed. {KILLED if '(SIGKILL)' in death else LOOK}",
                 jvm=death,
             )
         return RunFailed(
             expected="the Spark job to end well",
             found=_reason(error),
-            do="Nothing was committed. Look at the log above, then run the day again.",
+            do=f"Nothing was committed. {LOOK}",
         )
 
     def _refusal(self, error: Exception) -> str | None:
         """Give why Spark can never start under this config; None where it may, later."""
         if self._jvm.process is None:
             return self._jvm.complaint()
+        if code := self._jvm.process.poll():
+            return next(filter(NEVER.search, self._jvm.last_words()), None) if code > 0 else None
         reason = _reason(error)
         return reason if NEVER.search(reason) and not LATER.search(reason) else None
 
     def _keys_behind(self, refused: str) -> str:
         """Name the keys that a refusal speaks of, else all that are set."""
         named = [key for key, value in self._keys.items() if key in refused or (value and value in refused)]
-        return ", ".join(named or self._keys) or "JAVA_HOME"
+        return ", ".join(named) or "that section, or JAVA_HOME"
 
     @contextmanager
     def _watched(self, tasks: int, progress: Progress) -> Iterator[None]:
@@ -308,8 +315,6 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     local = is_local(master)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONSAFEPATH"] = "1"
-    if name := _made_up_name():
-        os.environ.setdefault("SPARK_USER", name)
     found = jars("spark")
     logging = f"-Dlog4j2.configurationFile=file:{quoted(conf_folder() / 'log4j2.properties')}"
     config = {**FIXED, **DEFAULTS, "spark.master": master, **keys}
@@ -317,6 +322,9 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     # the job makes much short-lived garbage and has no user who waits for it
     collector = "" if "GC" in given else "-XX:+UseParallelGC"
     java = [logging, collector, *JVM_LOG, *COMPILER]
+    if name := _made_up_name():
+        os.environ.setdefault("SPARK_USER", name)
+        java.append(f"-Duser.home={quoted(Path(tempfile.gettempdir()))}")
     if local:
         java += _shared_classes()
         for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
@@ -336,7 +344,10 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
         users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
         users.setLoginUser(users.createRemoteUser(name))
     SparkContext(conf=set_up, gateway=gateway)
-    return SparkSession.builder.config(conf=set_up).getOrCreate()
+    session = SparkSession.builder.config(conf=set_up).getOrCreate()
+    # Spark looks at its own `spark.sql` keys only when it is first asked for one
+    session.conf.get("spark.sql.session.timeZone")
+    return session
 
 
 def _made_up_name() -> str | None:

@@ -17,6 +17,7 @@ NO_MASTER = (
     'Exception in thread "main" org.apache.spark.SparkException: Master must start with spark\n\tat Main\n'
 )
 LOGGED = "2026-11-22T11:57:42.716Z ERROR spark Main: gone\norg.apache.spark.SparkException: gone\n\tat Main\n"
+EXECUTOR = "org.apache.spark.SparkException: Executor memory must be a positive number"
 TOO_LARGE = """Error occurred during initialization of VM
 Could not reserve enough space for 104857600KB object heap
 """
@@ -36,7 +37,9 @@ def ended(script: str, *arguments: str) -> Jvm:
         (REFUSED, "Invalid maximum heap size: -Xmxlots"),
         (NO_MASTER, "org.apache.spark.SparkException: Master must start with spark"),
         ("JAVA_HOME is not set\n", "JAVA_HOME is not set"),
-        (TOO_LARGE, None),
+        (TOO_LARGE, "Could not reserve enough space for 104857600KB object heap"),
+        ("# There is insufficient memory for the Java Runtime Environment.\nError: gone\n", None),
+        (f'Exception in thread "main" {EXECUTOR}\n', EXECUTOR),
         (LOGGED, None),
         ("WARNING: Using incubator modules: jdk.incubator.vector\n", None),
         ("", None),
