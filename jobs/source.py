@@ -28,6 +28,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs import logs
 from jobs.config.spark_keys import is_local
 from jobs.paths import class_archive, conf_folder, jars
 from jobs.report import TaskReport
@@ -238,7 +239,8 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
     given = keys.get("spark.driver.extraJavaOptions", "")
     # the job makes much short-lived garbage and has no user who waits for it
     collector = "" if "GC" in given else "-XX:+UseParallelGC"
-    java = [logging, collector, *JVM_LOG, *COMPILER]
+    lines = "" if logs.for_people() else "-Dkafka.daily.log=json"
+    java = [logging, lines, collector, *JVM_LOG, *COMPILER]
     if local:
         java += _shared_classes()
         for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
