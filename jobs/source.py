@@ -32,6 +32,7 @@ from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
+from jobs import logs
 from jobs.config.spark_keys import is_local
 from jobs.jvm import Jvm
 from jobs.paths import class_archive, conf_folder, jars
@@ -321,7 +322,8 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     given = keys.get("spark.driver.extraJavaOptions", "")
     # the job makes much short-lived garbage and has no user who waits for it
     collector = "" if "GC" in given else "-XX:+UseParallelGC"
-    java = [logging, collector, *JVM_LOG, *COMPILER]
+    lines = "" if logs.for_people() else "-Dkafka.daily.log=json"
+    java = [logging, lines, collector, *JVM_LOG, *COMPILER]
     if name := _made_up_name():
         os.environ.setdefault("SPARK_USER", name)
         java.append(f"-Duser.home={quoted(Path(tempfile.gettempdir()))}")

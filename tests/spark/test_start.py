@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 from jobs.paths import class_archive
@@ -12,3 +15,20 @@ from tests.processes import jvm_of
 def test_the_jvm_takes_its_classes_from_the_archive_that_set_up_made(engine: Engine) -> None:
     """Java maps an archive that fits, and passes over any other without a word."""
     assert str(class_archive().resolve()) in Path(f"/proc/{jvm_of(engine)}/maps").read_text()
+
+
+LOGS = """
+from jobs.source import Engine
+with Engine({"spark.master": "local[1]"}, {}) as engine:
+    manager = engine.session._jvm.org.apache.logging.log4j.LogManager
+    manager.getLogger("odd").error('two\\n"lines"')
+"""
+
+
+def test_where_nobody_reads_it_sparks_log_is_one_document_a_line() -> None:
+    """Its lines were text between our documents; what Java itself warns of still is."""
+    done = subprocess.run([sys.executable, "-c", LOGS], capture_output=True, check=True)
+    documents = [json.loads(line) for line in done.stderr.decode().splitlines() if line.startswith("{")]
+    assert [(each["event"], each["level"]) for each in documents if each["logger"] == "odd"] == [
+        ('two\n"lines"', "error")
+    ]
