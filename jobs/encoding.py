@@ -31,20 +31,21 @@ def repeating(table: pa.Table) -> list[str]:
     found = []
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in ASCENDING and column.num_chunks:
-            found += [path for path, leaf in _leaves(name, column.chunk(0)) if _repeats(leaf)]
+            found += [path for path, leaf in leaves(name, column.chunk(0)) if _repeats(leaf)]
     return found
 
 
-def _leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+def leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """List the leaves of a column, with their paths in Parquet."""
     type = array.type
     if pa.types.is_struct(type):
         for index in range(type.num_fields):
-            yield from _leaves(f"{path}.{type.field(index).name}", array.field(index))
+            yield from leaves(f"{path}.{type.field(index).name}", array.field(index))
     elif pa.types.is_map(type):
-        yield from _leaves(f"{path}.key_value.key", array.keys)
-        yield from _leaves(f"{path}.key_value.value", array.items)
+        yield from leaves(f"{path}.key_value.key", array.keys)
+        yield from leaves(f"{path}.key_value.value", array.items)
     elif pa.types.is_list(type):
-        yield from _leaves(f"{path}.list.element", array.flatten())
+        yield from leaves(f"{path}.list.element", array.flatten())
     else:
         yield path, array
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.encoding import delta_encoded, repeating
+from jobs.encoding import delta_encoded, leaves, repeating
 from jobs.report import Longs, ReadBack, WrittenFile, offsets_in, slices
 from jobs.storage import NewFile, hashed
 from jobs.views import joined, owned
@@ -110,8 +110,9 @@ class RollingWriter:
         if size + held * self._bytes_per_byte > target * OVERSHOOT:
             room = target - size if target - size > target * TOO_LITTLE else 0
             fit = _fitting(rows, room / self._bytes_per_byte)
-        # the estimate may be wrong: even what is not compressed at all must not pass the limit
-        fit = min(fit, _fitting(rows, (target * LIMIT - size) / max(self._bytes_per_byte, 1)))
+        # the estimate may be wrong: rows that do not compress at all must fit too, and their footer with them
+        room = target * LIMIT - size - _footer_bytes(rows)
+        fit = min(fit, _fitting(rows, room / max(self._bytes_per_byte, 1)))
         if fit == 0 and self._open.rows:
             self._finish()
             return rows
@@ -160,7 +161,7 @@ class _OpenFile:
 
     def write(self, table: pa.Table) -> None:
         self._writer.write_table(table, row_group_size=table.num_rows)
-        self._footer += sum(_footer_bytes(column) for column in table.columns)
+        self._footer += _footer_bytes(table)
         self.rows += table.num_rows
         for partition, offsets in _coordinates(table):
             rows, from_, until = self._offsets.get(partition, (0, 1 << 63, 0))
@@ -197,10 +198,21 @@ class _OpenFile:
         )
 
 
-def _footer_bytes(column: pa.ChunkedArray) -> int:
-    """Estimate a column's share of a footer: a least and a greatest value, each in two places."""
-    a_value: int = column.nbytes // len(column)
-    return FOOTER_BYTES + 4 * min(a_value, STATISTICS_BYTES)
+def _footer_bytes(table: pa.Table) -> int:
+    """Estimate what a row group adds to a footer: two values of each leaf, each in two places."""
+    largest: dict[str, int] = {}
+    for name, column in zip(table.column_names, table.columns, strict=True):
+        for chunk in column.chunks:
+            for path, leaf in leaves(name, chunk):
+                largest[path] = max(largest.get(path, 0), _longest(leaf))
+    return sum(FOOTER_BYTES + 4 * min(size, STATISTICS_BYTES) for size in largest.values())
+
+
+def _longest(leaf: pa.Array) -> int:
+    """Measure the longest value, in bytes."""
+    if pa.types.is_string(leaf.type) or pa.types.is_binary(leaf.type):
+        return pc.max(pc.binary_length(leaf)).as_py() or 0
+    return 16
 
 
 def _fitting(rows: pa.Table, room: float) -> int:

@@ -109,6 +109,22 @@ def test_no_file_is_larger_than_its_share_of_the_target(tmp_path: Path, target: 
         assert file.bytes >= 0.8 * target, "only the last one may be a remainder"
 
 
+def test_the_footers_of_rows_that_are_mostly_empty_count_beforehand(tmp_path: Path) -> None:
+    """A row group's statistics hold its largest values; judged by the average, they counted for nothing."""
+    wide = [pa.field(f"c{number}", pa.binary()) for number in range(12)]
+    schema = pa.schema([SCHEMA.field("kafka_partition"), SCHEMA.field("kafka_offset"), *wide])
+    names = (tmp_path / f"{number}.parquet.part" for number in count())
+    options = FileOptions(target_size=MIB, compression="none", origin=ORIGIN)
+    rolling = RollingWriter(lambda: next(names), schema, Verdict.IN_DAY, None, options)
+    for first in range(0, 3000, 40):
+        places = [pa.array([0] * 40, pa.int32()), pa.array(range(first, first + 40), pa.int64())]
+        values = [pa.array([noise(4000), *[None] * 39], pa.binary()) for _ in wide]
+        rolling.add(pa.RecordBatch.from_arrays([*places, *values], schema=schema))
+    files = rolling.close()
+    assert len(files) > 3
+    assert max(file.bytes for file in files) <= 1.15 * MIB
+
+
 def test_a_remainder_that_fits_makes_no_file_of_its_own(tmp_path: Path) -> None:
     (file,) = written(tmp_path, MIB, iter([[noise(200) for _ in range(53)] for _ in range(100)]))
     assert MIB < file.bytes <= 1.1 * MIB
