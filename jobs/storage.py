@@ -146,7 +146,12 @@ class Lake:
         return _inode(self.day_folder(day)) is not None
 
     def has_manifest(self, day: date) -> bool:
-        """Return whether a day's folder has a manifest, without reading it."""
+        """Return whether a day's folder has a manifest, without reading it.
+
+        Raises:
+            StoreFailed: it cannot be looked at, or its folder is a symbolic link.
+        """
+        require_no_link(self.day_folder(day))
         return _stat(Path(self.manifest_place(day))) is not None
 
     def manifest_text(self, day: date) -> bytes | None:
@@ -192,8 +197,8 @@ class Lake:
         # out. The later of both counts, for stores that know no true ctime.
         found: list[Path] = []
         for folder in map(self.day_folder, into):
-            stat = _stat(folder)
-            if stat and (since is None or max(stat.st_ctime, stat.st_mtime) >= since.timestamp()):
+            seen = _stat(folder)
+            if seen and (since is None or max(seen.st_ctime, seen.st_mtime) >= since.timestamp()):
                 found += self._late_in(folder, by)
         return sorted(found)
 

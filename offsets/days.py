@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
+from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 UTC = ZoneInfo("UTC")
@@ -124,10 +125,10 @@ def check_runs(runs: Runs, day: Day) -> None:
     Raises:
         ValueError: they do not.
     """
-    for number, run in enumerate(runs):
-        _require_next(runs[:number], next(iter(run)))
-        if number and _alike(runs[number - 1], run.zone, run.seconds):
-            raise ValueError(f"the days on both sides of {run.from_date} are one run, not two")
+    for before, after in pairwise(runs):
+        _require_next((before,), next(iter(after)))
+        if _alike(before, after.zone, after.seconds):
+            raise ValueError(f"the days on both sides of {after.from_date} are one run, not two")
     with_next(runs, day)
 
 

@@ -22,7 +22,7 @@ from jobs.rebuild import rebuild_day
 from jobs.storage import Lake
 from jobs.verify.lake import verify
 from offsets.days import ONE_DAY
-from offsets.errors import LedgerBroken
+from offsets.errors import LedgerBroken, StoreFailed
 from offsets.ledger import read_ledger
 from offsets.manifest import MANIFEST_NAME, from_json
 from offsets.model import midnight
@@ -203,3 +203,12 @@ def test_a_damaged_manifest_behind_the_newest_two_stops_no_run_and_verify_names_
         with pytest.raises(LedgerBroken, match=f"date={FIRST + near * ONE_DAY}"):
             run_day(desk(lake, topic), FIRST + 5 * ONE_DAY)
         path.write_bytes(text)
+
+
+def test_a_day_behind_a_link_stops_a_run_though_its_manifest_is_not_read(tmp_path: Path) -> None:
+    lake, topic = tmp_path / "lake", topic_of(4)
+    lake_of(lake, topic, 4)
+    folder = (lake / f"date={FIRST}").rename(tmp_path / "away")
+    (lake / f"date={FIRST}").symlink_to(folder)
+    with pytest.raises(StoreFailed, match="symbolic link"):
+        nothing_due(lake, topic, 4)
