@@ -71,6 +71,20 @@ def of(type: str, text: str) -> tuple[Any, str | None]:
     return found.columns[0][0].as_py(), found.cause[0].as_py()
 
 
+@pytest.mark.parametrize(
+    "columns, record",
+    [
+        ({"a": "decimal(3,1)", "b": "decimal(3,1)"}, '"a":1.25,"b":"x"'),
+        ({"a": "struct<c:decimal(3,1),d:decimal(3,1)>"}, '"a":{"c":1.25,"d":"x"}'),
+        ({"a": "array<decimal(3,1)>", "b": "timestamp"}, '"a":[1.25,"x"],"b":"x"'),
+    ],
+    ids=["columns", "fields", "elements"],
+)
+def test_of_two_causes_the_first_is_told(columns: dict[str, str], record: str) -> None:
+    (cause,) = decoded(rules(columns), f'{{"at":"{AT}",{record}}}'.encode()).cause.to_pylist()
+    assert cause.startswith("More digits than `decimal(3,1)` has - at `$.a")
+
+
 ORDER = {"id": "string", "items": "int", "class": "array<struct<w:timestamp,p:decimal(5,2)>>"}
 
 

@@ -144,6 +144,11 @@ def test_any_other_time_is_refused_with_its_cause(text: str, cause: str) -> None
 
 @pytest.mark.parametrize("format", [TimeFormat.EPOCH_S, TimeFormat.EPOCH_MS, TimeFormat.EPOCH_US])
 @given(counts=st.lists(st.none() | st.integers(-(2**63), 2**63 - 1) | st.integers(-(2**40), 2**40)))
+@example(counts=[FIRST // 10**exponent + beside for exponent in (0, 3, 6) for beside in (-1, 0)])
+@example(counts=[LAST // 10**exponent + beside for exponent in (0, 3, 6) for beside in (0, 1)])
+@example(counts=[FIRST // 10**6, LAST // 10**6])
+@example(counts=[FIRST // 10**3, LAST // 10**3])
+@example(counts=[FIRST, LAST])
 def test_a_count_is_in_range_or_refused_and_never_overflows(
     format: TimeFormat, counts: list[int | None]
 ) -> None:

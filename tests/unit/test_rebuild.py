@@ -19,6 +19,7 @@ from jobs.config import Late
 from jobs.daily import Outcome, run_day
 from jobs.planning import Accept
 from jobs.rebuild import rebuild_day
+from jobs.record import rules
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.storage import Lake
 from jobs.verify.lake import verify
@@ -213,6 +214,15 @@ def test_an_amendment_that_kafka_no_longer_holds_is_lost_and_the_day_stays(
     late = next(each for each in topic.logs[1].records if each.offset == offset_of(topic, lost.name))
     topic.compact(1, [late.offset])
     refused(lake, topic, AuditFailed, "again")
+
+
+def test_an_amendment_that_another_decoder_made_is_not_made_again(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (lost,) = lake.glob(f"date={SECOND}/late-{FOURTH}-*")
+    lost.unlink()
+    monkeypatch.setattr(rules, "DECODER_VERSION", 2)
+    refused(lake, topic, OffsetsLost, "a contract of decoder 1; this one is 2", accept=Accept(contract=True))
 
 
 def test_of_two_lost_amendments_by_one_run_none_is_made_with_the_rows_of_the_other(

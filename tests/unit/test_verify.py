@@ -386,6 +386,36 @@ def test_gaps_of_which_a_sample_was_probed_are_not_called_proved(lake: Path) -> 
     assert (day.gaps_proved, day.gaps_sampled, day.sampled, day.sampled_of) == (0, 1, 0, 1)
 
 
+def test_a_sample_is_told_of_the_ranges_that_there_are(tmp_path: Path) -> None:
+    topic = MemoryTopic()
+    for hour, markers in enumerate((3, 2, 0)):
+        topic.produce(0, order(at(FIRST, hour)), at(FIRST, hour))
+        for _ in range(markers):
+            topic.marker(0, at(FIRST, hour))
+    run_day(desk(tmp_path / "lake", topic), FIRST)
+    reseal(
+        tmp_path / "lake",
+        FIRST,
+        lambda manifest: replace(manifest, gaps=tuple(replace(gap, probed=1) for gap in manifest.gaps)),
+    )
+    (day,) = look(tmp_path / "lake").ledger
+    assert (day.gaps_proved, day.gaps_sampled, day.sampled, day.sampled_of) == (0, 5, 1, 2)
+
+
+def test_a_marker_that_is_read_over_behind_a_pending_record_is_a_gap_and_not_settled(tmp_path: Path) -> None:
+    topic = MemoryTopic()
+    topic.produce(0, order(at(SECOND, 2)), at(FIRST, 10))
+    topic.marker(0, at(FIRST, 10))
+    orders(topic, FIRST)
+    orders(topic, SECOND)
+    for day in (FIRST, SECOND):
+        run_day(desk(tmp_path / "lake", topic), day)
+    found = look(tmp_path / "lake", Level.KAFKA, topic)
+    assert found.problems == ()
+    second = found.ledger[1]
+    assert (second.verdicts["already_settled"], second.gaps_proved, second.unexplained) == (6, 1, 0)
+
+
 def a_lossy_lake(lake: Path) -> MemoryTopic:
     """Settle two days, the second of which found its first offsets gone."""
     topic = MemoryTopic(2)
