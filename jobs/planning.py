@@ -211,8 +211,8 @@ def require_unamended(lake: Lake, ledger: Ledger, day: date, *, again: bool) -> 
             found=f"{len(left)} file(s), such as {left[0]}: the day was committed, and then removed",
             do=f"Build the day again (`run --date {day} --force`), or restore its folder from a backup."
             if own
-            else "Restore the removed days from a backup, or move these files out of the lake: their rows are "
-            "then settled again.",
+            else "Restore the removed days from a backup, or move these files out of the lake: their rows "
+            "are then settled again.",
         )
 
 
