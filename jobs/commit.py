@@ -59,15 +59,19 @@ def recommit(
     kept: Kept,
     remade: Sequence[tuple[DataFile, WrittenFile]],
     stamp: RunStamp,
+    *,
+    amend: bool = False,
 ) -> Manifest:
     """Put a day that was built again in the place of the old one, which goes into staging.
+
+    With `amend` the late files among `files` are to be brought to their days.
 
     Raises:
         StoreFailed: the store refused, or cannot exchange two names in one step; the old day stays.
     """
     day, folder = audited.plan.day.date, staged / "day"
     make_folder(folder)
-    placed = _place(folder, audited, files, stamp.run_id, amend=False)
+    placed = _place(folder, audited, files, stamp.run_id, amend=amend)
     for amendment in kept.amendments:
         link(amendment, folder / amendment.name)
     for told, file in remade:

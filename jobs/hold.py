@@ -30,7 +30,7 @@ def hold_against(audited: Audited, recorded: Recorded) -> None:
         _hold_gaps(gap, before, compacted=audited.plan.compacted is not False)
     fates, before_fates = _fates(audited.tally), _fates(recorded.manifest.tally)
     for partition, verdict in sorted(fates.keys() | before_fates.keys()):
-        if verdict in TRADING and audited.plan.accepted.contract:
+        if verdict in TRADING and audited.plan.contract != recorded.contract:
             continue
         now, old = fates.get((partition, verdict)), before_fates.get((partition, verdict))
         if now != old:

@@ -6,16 +6,20 @@ the amendments that later days brought here are linked into the new folder. Writ
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jobs.storage import DAY_PREFIX, Lake, hashed, make_folder
-from offsets.errors import AuditFailed, LedgerBroken
+from offsets.errors import AuditFailed, LedgerBroken, VerifyFailed
 from offsets.history import History
+from offsets.manifest import LISTS_NAME, MANIFEST_NAME
 from offsets.model import DataFile, FileOffsets, Manifest, Verdict, from_micros
 from offsets.ranges import Offsets
 
@@ -24,6 +28,14 @@ if TYPE_CHECKING:
 
     from jobs.parquet import FileOptions
     from jobs.report import WrittenFile
+
+
+OURS: Final = re.compile(
+    r"part-[^/]*\.parquet|_invalid/invalid-[^/]*\.parquet|_late/date=[^/]*/late-[^/]*\.parquet"
+)
+"""The names that a run gives to files, where no manifest tells any more."""
+NFS: Final = ".nfs"
+"""How NFS names a file that was removed while somebody reads it; it goes by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +105,58 @@ def kept_of(lake: Lake, history: History) -> Kept:
     )
 
 
+def require_no_strangers(lake: Lake, history: History) -> None:
+    """Check that a day's folder holds nothing that would go with the old folder, and is not ours.
+
+    Raises:
+        VerifyFailed: it does.
+    """
+    folder = lake.day_folder(history.date)
+    named = set(_names_in(history))
+    found = [
+        path
+        for path in sorted(folder.rglob("*"))
+        if (path.is_symlink() or not path.is_dir()) and not path.name.startswith(NFS)
+    ]
+    inside = {path.relative_to(folder).as_posix() for path in found}
+    ours = set() if history.own else {name for name in inside if OURS.fullmatch(name)}
+    if strange := sorted(inside - named - ours):
+        raise VerifyFailed(
+            expected=f"{folder} to hold nothing but what manifests name, since a rebuild replaces it",
+            found=f"{', '.join(strange[:9])}{' and more' if len(strange) > 9 else ''}",
+            do="Nothing was changed. Move these files out of the day's folder, then build the day again.",
+            files=strange,
+        )
+
+
+def _names_in(history: History) -> Iterator[str]:
+    """Return the paths below the day's folder that manifests name."""
+    yield from (MANIFEST_NAME, LISTS_NAME)
+    yield from (file.path for file in (history.own.files if history.own else ()))
+    prefix = f"{DAY_PREFIX}{history.date}/"
+    targets = (file.target for manifest in history.after for file in manifest.files if file.target)
+    yield from (target.removeprefix(prefix) for target in targets if target.startswith(prefix))
+
+
+def held_until(lake: Lake, history: History, topic: str) -> dict[int, int]:
+    """Return where a day without a manifest ended at least, by partition, as its files' footers tell.
+
+    A footer that cannot be read tells nothing: what lies beyond the end is settled by a later run.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    ends: dict[int, int] = {}
+    for path in [*lake.day_folder(history.date).rglob("*.parquet"), *lake.amended_by(history.date)]:
+        with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
+            said = pq.read_metadata(path).metadata or {}
+            origin = said[b"kafka_daily.topic"], said[b"kafka_daily.day"]
+            if origin == (topic.encode(), history.date.isoformat().encode()):
+                for partition, _, until in json.loads(said[b"kafka_daily.offsets"]):
+                    ends[partition] = max(ends.get(partition, 0), until)
+    return ends
+
+
 def _late(lake: Lake, history: History) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, int]:
     """Give the late files that the day brought to earlier ones, and the revision that comes next."""
     if own := history.own:
@@ -124,8 +188,9 @@ def _intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | N
 
 
 def _digest(path: Path) -> str | None:
+    """Hash a file; one that cannot be read has no hash, and neither has what lies behind a link."""
     try:
-        return hashed(path)[0]
+        return None if path.is_symlink() else hashed(path)[0]
     except OSError:
         return None
 
@@ -141,7 +206,8 @@ def _described(lake: Lake, path: Path) -> DataFile:
         raise LedgerBroken(
             expected=f"{path}, which the day brought there, to be readable",
             found=str(error),
-            do="Restore that file from a backup, then build the day again.",
+            do="Restore that file from a backup, or move it out of the lake, then build the day again: its "
+            "rows are then settled again.",
         ) from error
     day = date.fromisoformat(path.parent.name.removeprefix(DAY_PREFIX))
     return DataFile(

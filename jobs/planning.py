@@ -143,8 +143,11 @@ def _next_due(desk: Desk, ledger: Ledger) -> tuple[date, datetime]:
     return day, bounds(day, desk.settings.zone, ledger.newest).end + desk.settings.grace
 
 
-def make_plan(desk: Desk, ledger: Ledger, day: date) -> Planned:
-    """Plan one day from the ledger and the broker, touching neither."""
+def make_plan(desk: Desk, ledger: Ledger, day: date, *, again: bool = False) -> Planned:
+    """Plan one day from the ledger and the broker, touching neither.
+
+    `again` is for a day whose manifest is gone: of its late rows, some lie in earlier days already.
+    """
     settings = desk.settings
     require_same_first(ledger, settings.first)
     instants = bounds(day, settings.zone, ledger.newest)
@@ -152,7 +155,7 @@ def make_plan(desk: Desk, ledger: Ledger, day: date) -> Planned:
         # a day that is not over must be waited for, whatever is missing
         require_over(instants, settings.grace, desk.now())
     ledger.admit(day, settings.first)
-    require_unamended(desk.lake, ledger, day)
+    require_unamended(desk.lake, ledger, day, again=again)
     known = ledger.newest.next if ledger.newest else None
     future = settings.rules.future
     found = survey(desk.broker(), settings.topic, instants, settings.grace, future, known)
@@ -191,18 +194,25 @@ def require_same_first(ledger: Ledger, first: date) -> None:
         )
 
 
-def require_unamended(lake: Lake, ledger: Ledger, day: date) -> None:
+def require_unamended(lake: Lake, ledger: Ledger, day: date, *, again: bool) -> None:
     """Check that no run of a day, or of a later one, brought late rows to the days that are committed.
+
+    A day that is settled `again` knows of its own ones.
 
     Raises:
         LedgerBroken: it was committed once; to run it as if it had not been would double those rows.
     """
     dates = [each.date for each in ledger.days]
-    if left := lake.late_files(dates, day, _clean_until(lake, ledger.newest)):
+    by = day + ONE_DAY if again else day
+    if left := lake.late_files(dates, by, _clean_until(lake, ledger.newest)):
+        own = any(path.name.startswith(f"late-{day}-") for path in left)
         raise LedgerBroken(
-            expected=f"no late rows of {day} or later in earlier days, since it is not committed",
+            expected=f"no late rows of {by} or later in earlier days, since it is not committed",
             found=f"{len(left)} file(s), such as {left[0]}: the day was committed, and then removed",
-            do="Restore the day's folder from a backup.",
+            do=f"Build the day again (`run --date {day} --force`), or restore its folder from a backup."
+            if own
+            else "Restore the removed days from a backup, or move these files out of the lake: their rows "
+            "are then settled again.",
         )
 
 
@@ -235,7 +245,7 @@ def tasks_of(desk: Desk, planned: Planned, cores: int) -> int:
     return task_count(planned.plan, planned.row_bytes, **sizes, cores=cores)
 
 
-def plan_patiently(desk: Desk, ledger: Ledger, day: date) -> Planned:
+def plan_patiently(desk: Desk, ledger: Ledger, day: date, *, again: bool = False) -> Planned:
     """Plan, and wait up to twice `kafka.timeout` (a minute by default) for an open transaction to end."""
     tries = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(BrokerBehind),
@@ -244,7 +254,7 @@ def plan_patiently(desk: Desk, ledger: Ledger, day: date) -> Planned:
         before_sleep=lambda _: log.warning("waiting for an open transaction to end", day=str(day)),
         reraise=True,
     )
-    return tries(make_plan, desk, ledger, day)
+    return tries(make_plan, desk, ledger, day, again=again)
 
 
 def _record_sizes(found: Survey) -> list[int]:

@@ -2,12 +2,15 @@
 
 For a damaged day, and to decode it again under an accepted contract. It reads the recorded spans under the
 recorded bounds and moves nothing: each offset must meet the fate that it met before, as sets, or the old day
-stays. The amendments that the day has received are kept, by link.
+stays. The amendments that the day has received are kept, by link. Where the newest day's manifest is gone,
+nothing tells where it ended, and nothing goes on from there: it is planned as a new day is, and its late rows
+that lie in earlier days stay there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,10 +18,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from jobs.amend import finish_moves
+from jobs.config import Late
 from jobs.daily import Outcome
 from jobs.hold import hold_against
-from jobs.kept import Kept, kept_of
-from jobs.planning import Desk, Planned
+from jobs.kept import Kept, held_until, kept_of, require_no_strangers
+from jobs.planning import Desk, Planned, plan_patiently
 from jobs.remake import remake
 from jobs.sizing import bytes_per_row
 from jobs.steps import (
@@ -31,9 +35,22 @@ from jobs.steps import (
     settle_plan,
     staging,
 )
-from offsets.errors import ContractChanged, OffsetsLost, TopicChanged
+from jobs.storage import DAY_PREFIX
+from offsets.errors import ConfigWrong, ContractChanged, OffsetsLost, TopicChanged
 from offsets.history import History, Recorded, read_history
-from offsets.model import Accepted, Contract, DataFile, DayPlan, Manifest, after_compaction, is_compacted
+from offsets.model import (
+    Accepted,
+    Contract,
+    DataFile,
+    DayPlan,
+    EndFrom,
+    Manifest,
+    Span,
+    after_compaction,
+    is_compacted,
+)
+from offsets.plan import reads_of
+from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
     from jobs.audit import Audited
@@ -49,12 +66,16 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         DayStopped: one of its kinds, as `offsets.errors` lists them.
     """
     with desk.lake.lock(lock_holder(desk)):
-        history = read_history(desk.lake, day)
+        removed = bool(desk.lake.amended_by(day))
+        history = read_history(desk.lake, day, removed=removed)
+        _require_nothing_accepted(desk, history)
+        require_no_strangers(desk.lake, history)
         if history.newest:
             finish_moves(desk.lake, history.newest, rebuilt=day)
         steps = Steps()
-        recorded = history.recorded()
-        plan = _plan(desk, history, recorded)
+        recorded = history.recorded() if history.known else None
+        planned = _plan_again(desk, history, recorded) if recorded else _plan_anew(desk, history)
+        plan = planned.plan
         kept = kept_of(desk.lake, history)
         steps.end("plan")
         log.info("rebuilding", day=str(day), offsets=plan.offsets, revision=kept.revision)
@@ -62,19 +83,92 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
             if desk.lake.day_folder(day).exists():
                 desk.lake.require_exchange(staged)
             started = desk.now()
-            planned = Planned(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
             reports = settle_plan(desk, planned, staged, steps)
             steps.end("read_settle_write")
-            audited = audit_day(desk, plan, reports, staged, few_invalid=bool(plan.accepted.contract))
-            hold_against(audited, recorded)
+            few_invalid = recorded is None or plan.contract != recorded.contract
+            audited = audit_day(desk, plan, reports, staged, few_invalid=few_invalid)
+            if recorded:
+                hold_against(audited, recorded)
             remade = tuple(remake(desk, history, kept.damaged, staged))
             steps.end("audit")
-            manifest = _exchange(desk, staged, audited, kept, remade, started)
+            amend = recorded is None and desk.settings.late is Late.AMEND
+            manifest = _exchange(desk, staged, audited, kept, remade, started, amend=amend)
             steps.end("commit")
             log.info("rebuilt", day=str(day), run=desk.run_id, revision=manifest.revision)
-        if history.newest:
-            finish_moves(desk.lake, manifest if history.newest is history.own else history.newest)
-        return Outcome(manifest=manifest, already=False, seconds=steps.seconds)
+        amended = finish_moves(desk.lake, history.after[-1] if history.after else manifest)
+        return Outcome(manifest=manifest, already=False, amended=amended, seconds=steps.seconds)
+
+
+def _require_nothing_accepted(desk: Desk, history: History) -> None:
+    """Check that no loss is accepted for a day that is built again from just the offsets that made it."""
+    options = [f"--accept-loss {lost}" for lost in desk.accept.loss]
+    if history.known and desk.accept.start:
+        options.append("--accept-start")
+    if options:
+        raise ConfigWrong(
+            expected="--force alone, or with --accept-contract: a day is built again of what it was made of",
+            found=" ".join(options),
+            do="Leave the option out: what the day's own run accepted holds still.",
+        )
+
+
+def _plan_again(desk: Desk, history: History, recorded: Recorded) -> Planned:
+    plan = _plan(desk, history, recorded)
+    return Planned(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
+
+
+def _plan_anew(desk: Desk, history: History) -> Planned:
+    """Plan the newest day, whose manifest is gone, as a run would; it ends where its files end, or later.
+
+    Raises:
+        OffsetsLost: retention took some of it since.
+        TopicChanged: the topic ends before its files do.
+    """
+    day = history.date
+    try:
+        planned = plan_patiently(desk, history.ledger, day, again=True)
+    except OffsetsLost as lost:
+        raise _not_again(lost, day) from None
+    plan = planned.plan
+    ends = held_until(desk.lake, history, plan.topic.name)
+    edges = desk.broker().watermarks(plan.topic.name, [span.partition for span in plan.spans])
+    spans = [
+        _reaching(span, part.pending, ends.get(span.partition, 0), edges[span.partition].last_stable)
+        for span, part in zip(plan.spans, plan.consumed.partitions, strict=True)
+    ]
+    return replace(planned, plan=replace(plan, spans=tuple(spans)))
+
+
+def _not_again(lost: OffsetsLost, day: date) -> OffsetsLost:
+    """Name the way on that keeps what the old folder holds of the offsets that are lost."""
+    if "accept" not in lost.facts:  # a new partition's start, which --accept-start vouches for
+        return lost
+    return OffsetsLost(
+        expected=lost.expected,
+        found=lost.found,
+        do=f"The old folder stays. Restore its manifest from a backup. Without one, move {DAY_PREFIX}{day} "
+        f"and all {DAY_PREFIX}*/late-{day}-* out of the lake, and run the day without --force: it says what "
+        "to accept as lost. What the moved files hold of that is then there alone.",
+        **{key: fact for key, fact in lost.facts.items() if key != "accept"},
+    )
+
+
+def _reaching(span: Span, pending: Offsets, held_until: int, last_stable: int) -> Span:
+    if held_until <= span.until_offset:
+        return span
+    if held_until > last_stable:
+        raise TopicChanged(
+            expected=f"partition {span.partition} to reach offset {held_until}, as the day's files do",
+            found=f"{last_stable} is the last stable offset",
+            do="The old folder stays. Restore its manifest from a backup.",
+        )
+    detail = "as far as the day's files reach, whose manifest is gone"
+    return replace(
+        span,
+        until_offset=held_until,
+        reads=reads_of(pending, span.seen_until, held_until),
+        evidence=replace(span.evidence, end=EndFrom.RECORDED, end_detail=detail),
+    )
 
 
 def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
@@ -100,10 +194,13 @@ def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
     earlier = history.earlier
     old = recorded.manifest.accepted if recorded.manifest else Accepted()
     contract = desk.settings.rules.contract(desk.settings.zone, (earlier or (recorded.day,))[0].date)
+    changes = _changes(desk, contract, recorded)
     return recorded.plan(
         earlier=earlier,
         contract=contract,
-        accepted=Accepted(contract=_changes(desk, contract, recorded), start=old.start, loss=old.loss),
+        accepted=replace(
+            old, contract=(*old.contract, *(each for each in changes if each not in old.contract))
+        ),
         cleanup_policy=policy,
     )
 
@@ -127,8 +224,11 @@ def _exchange(
     kept: Kept,
     remade: Sequence[tuple[DataFile, WrittenFile]],
     started: datetime,
+    *,
+    amend: bool,
 ) -> Manifest:
     from jobs.commit import recommit
 
     files = kept.to_place(audited.files, staged / "kept", file_options(desk, audited.plan))
-    return recommit(desk.lake, staged, audited, files, kept, remade, run_stamp(desk, started))
+    stamp = run_stamp(desk, started)
+    return recommit(desk.lake, staged, audited, files, kept, remade, stamp, amend=amend)

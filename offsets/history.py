@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from offsets.days import ONE_DAY, days_of
 from offsets.errors import ConfigWrong, DayTaken, LedgerBroken
-from offsets.ledger import LedgerReader, check_link, read_linked, read_manifest, require_committed
+from offsets.ledger import Ledger, LedgerReader, check_link, read_linked, read_manifest, require_committed
 from offsets.manifest import require_lists
 from offsets.model import (
     Accepted,
@@ -99,12 +99,21 @@ class History:
         """The lake's newest day that can be read."""
         return self.after[-1] if self.after else self.own or self.before
 
+    @property
+    def known(self) -> bool:
+        """Whether its own manifest, or a later one, tells where the day ended."""
+        return bool(self.own or self.after)
+
+    @property
+    def ledger(self) -> Ledger:
+        """The ledger as it was before the day."""
+        return Ledger(self.earlier, self.before)
+
     def recorded(self) -> Recorded:
         """Give what is recorded of the day.
 
         Raises:
-            ConfigWrong: it was never committed.
-            LedgerBroken: its own manifest is gone, and no later day tells of it.
+            LedgerBroken: its own manifest is gone, and its neighbours do not tell of it.
         """
         return Recorded.of(self.own) if self.own else self._by_neighbours()
 
@@ -142,8 +151,10 @@ class History:
         )
 
 
-def read_history(reader: LedgerReader, day: date) -> History:
+def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> History:
     """Read the day before and all later ones; only the day's own manifest may be damaged or gone.
+
+    `removed` says that it was committed though it may have no folder any more.
 
     Raises:
         ConfigWrong: the day was never committed.
@@ -151,7 +162,8 @@ def read_history(reader: LedgerReader, day: date) -> History:
         LedgerBroken: a day that is read cannot be read, or the chain is broken elsewhere.
     """
     days = reader.days()
-    if not days or not days[0] <= day <= days[-1]:
+    last = days[-1] + ONE_DAY * removed if days else day
+    if not days or not days[0] <= day <= last:
         raise ConfigWrong(
             expected="--force with a day that was committed",
             found=f"{day}, and {f'days from {days[0]} to {days[-1]}' if days else 'an empty lake'}",

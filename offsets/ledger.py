@@ -90,7 +90,8 @@ class Ledger:
             raise LedgerBroken(
                 expected=f"no committed day after {day}",
                 found=f"{due - ONE_DAY} is committed and {day} is not",
-                do="A committed day was removed: restore its folder from a backup.",
+                do=f"A committed day was removed: build it again (`run --date {day} --force`), or restore it "
+                "from a backup.",
             )
 
 
@@ -240,7 +241,7 @@ def _broken(found: str) -> LedgerBroken:
     return LedgerBroken(
         expected="each committed day to go on where the one before stopped",
         found=found,
-        do="Restore the missing or changed day from a backup.",
+        do="Build a missing day again (`run --date D --force`), or restore a changed one from a backup.",
     )
 
 
@@ -248,5 +249,6 @@ def _taken(reader: LedgerReader, day: date) -> DayTaken:
     return DayTaken(
         expected=f"{day} to be absent or committed by kafka-daily",
         found=f"its folder without {reader.manifest_place(day)}",
-        do="Somebody else made that folder: move it away, then run the day.",
+        do=f"If its manifest was lost, build the day again (`run --date {day} --force`), or restore it "
+        "from a backup. If somebody else made that folder, move it away, then run the day.",
     )

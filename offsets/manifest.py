@@ -241,5 +241,5 @@ def _damaged(where: str, found: str) -> LedgerBroken:
     return LedgerBroken(
         expected=f"a readable manifest at {where}",
         found=found,
-        do="Restore it from a backup; nothing can be settled after a day whose offsets are not known.",
+        do="Restore it from a backup, or build its day again (`run --date D --force`).",
     )

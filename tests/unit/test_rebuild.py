@@ -28,16 +28,19 @@ from offsets.errors import (
     AuditFailed,
     ConfigWrong,
     ContractChanged,
+    DayTaken,
+    EarlierDayMissing,
     LedgerBroken,
     OffsetsLost,
     StoreFailed,
     TopicChanged,
+    VerifyFailed,
 )
 from offsets.ledger import read_chain, read_ledger, read_manifest
 from offsets.manifest import MANIFEST_NAME
-from offsets.model import Verdict, midnight
+from offsets.model import LostOffsets, Verdict, midnight
 from tests.lake_rows import files, places
-from tests.local_engine import RULES, ZONE, LocalEngine, desk, order
+from tests.local_engine import RULES, ZONE, Crash, LocalEngine, desk, order
 from tests.memory_topic import MemoryTopic
 
 FIRST, SECOND, THIRD, FOURTH = DAYS = [date(2026, 3, day) for day in (28, 29, 30, 31)]
@@ -172,7 +175,15 @@ def test_late_rows_of_a_day_that_is_gone_which_lie_nowhere_yet_are_set_aside(
     assert state(lake) == before
 
 
-@pytest.mark.parametrize("harm", [os.unlink, lambda path: path.write_bytes(b"PAR1")], ids=["gone", "broken"])
+def behind_a_link(path: Path) -> None:
+    away = path.parents[2] / path.name
+    path.rename(away)
+    path.symlink_to(away)
+
+
+@pytest.mark.parametrize(
+    "harm", [os.unlink, lambda path: path.write_bytes(b"PAR1"), behind_a_link], ids=["gone", "broken", "link"]
+)
 @pytest.mark.parametrize("by", [THIRD, FOURTH])
 def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it(
     lake: Path, topic: MemoryTopic, by: date, harm: Callable[[Path], None]
@@ -377,7 +388,12 @@ def test_a_row_that_lies_in_an_earlier_day_is_not_filed_once_more_under_another_
 def test_a_record_with_another_verdict_stays_where_it_is(
     lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two records of the log trade places: all counts are equal, and the sets are not."""
+    trade_places(lake, topic)
+    refused(lake, topic, AuditFailed, "or other ones")
+
+
+def trade_places(lake: Path, topic: MemoryTopic) -> None:
+    """Let two records of the second day trade places: all counts are equal, and the sets are not."""
     log = topic.logs[0]
     span = [*read_chain(Lake(lake))][1].spans[0]
     inside = [n for n, each in enumerate(log.records) if span.seen_until <= each.offset < span.until_offset]
@@ -386,7 +402,6 @@ def test_a_record_with_another_verdict_stays_where_it_is(
     one, other = log.records[good], log.records[bad]
     log.records[good] = replace(one, value=other.value)
     log.records[bad] = replace(other, value=order(midnight(SECOND, ZONE) + timedelta(hours=9)))
-    refused(lake, topic, AuditFailed, "or other ones")
 
 
 def test_a_store_that_cannot_exchange_keeps_the_old_day(
@@ -443,7 +458,251 @@ def test_only_a_committed_day_is_built_again(lake: Path, topic: MemoryTopic) -> 
             rebuild(lake, topic, day)
 
 
-def test_the_newest_day_cannot_be_built_without_its_manifest(lake: Path, topic: MemoryTopic) -> None:
-    (lake / f"date={FOURTH}" / MANIFEST_NAME).write_text(json.dumps({}))
-    with pytest.raises(LedgerBroken, match="none after"):
+# -- what a person accepted, and what is not ours
+
+
+def test_a_rebuild_keeps_what_was_accepted_and_adds_what_is_accepted_now(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    lake, narrow = tmp_path / "lake", replace(RULES, columns=RULES.columns[:1])
+    run_day(desk(lake, topic), FIRST)
+    accept = Accept(contract=True)
+    then = run_day(desk(lake, topic, rules=narrow, accept=accept), SECOND).manifest.accepted.contract
+    assert then
+    assert rebuild_day(desk(lake, topic, rules=narrow), SECOND).manifest.accepted.contract == then
+    again = rebuild_day(desk(lake, topic, accept=accept), SECOND).manifest.accepted.contract
+    assert again[: len(then)] == then
+    assert len(again) > len(then)
+
+
+def test_a_contract_that_was_accepted_once_lets_a_later_rebuild_move_nothing(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    lake, narrow = tmp_path / "lake", replace(RULES, columns=RULES.columns[:1])
+    run_day(desk(lake, topic), FIRST)
+    run_day(desk(lake, topic, rules=narrow, accept=Accept(contract=True)), SECOND)
+    trade_places(lake, topic)
+    refused(lake, topic, AuditFailed, "or other ones", rules=narrow)
+
+
+@pytest.mark.parametrize(
+    "accept",
+    [Accept(loss=(LostOffsets(partition=0, from_offset=0, until_offset=99),)), Accept(start=True)],
+    ids=["loss", "start"],
+)
+def test_a_loss_is_not_accepted_of_a_day_that_is_built_again(
+    lake: Path, topic: MemoryTopic, accept: Accept
+) -> None:
+    engine = LocalEngine(topic)
+    refused(lake, topic, ConfigWrong, "Leave the option out", accept=accept, engine=engine)
+    assert engine.jobs == 0
+
+
+STRANGE = ["_SUCCESS", ".part.parquet.crc", "notes/read.me", "more.parquet", "late-x.parquet", "a link"]
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["", "without its manifest"])
+def test_files_of_somebody_else_in_the_days_folder_are_named_and_kept(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, gone: bool
+) -> None:
+    before, folder = state(lake), lake / f"date={SECOND}"
+    if gone:
+        (folder / MANIFEST_NAME).unlink()
+    for name in STRANGE[:-1]:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_bytes(b"somebody's")
+    (folder / "a link").symlink_to(folder)
+    (folder / ".nfs0001").touch()
+    engine = LocalEngine(topic)
+    with pytest.raises(VerifyFailed, match="Move these files out") as stopped:
+        rebuild(lake, topic, SECOND, engine=engine)
+    assert engine.jobs == 0
+    for name in STRANGE:
+        assert name in str(stopped.value)
+        (folder / name).rename(tmp_path / Path(name).name)
+    assert ".nfs" not in str(stopped.value)
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+# -- the newest day, whose manifest is gone: nothing goes on from it, and nothing tells where it ended
+
+FIFTH = date(2026, 4, 1)
+
+
+def move_on(topic: MemoryTopic) -> None:
+    """Produce a fifth day, with late rows of the two before."""
+    for number, back in enumerate((-1, 2, 5, -26)):
+        when = midnight(FIFTH, ZONE) + timedelta(hours=3)
+        topic.produce(number % 2, order(midnight(FIFTH, ZONE) + timedelta(hours=back)), when)
+
+
+def lose(folder: Path, what: str) -> None:
+    if what == "folder":
+        shutil.rmtree(folder)
+    elif what == "manifest":
+        (folder / MANIFEST_NAME).unlink()
+    else:
+        (folder / MANIFEST_NAME).write_bytes((folder / MANIFEST_NAME).read_bytes()[:100])
+
+
+@pytest.mark.parametrize("what", ["folder", "manifest", "half a manifest"])
+def test_the_newest_day_without_its_manifest_is_settled_again_and_each_row_stays_once(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, what: str
+) -> None:
+    """Of its late rows some lie in earlier days, others of its rows are pending: the next day goes on."""
+    whole = Path(shutil.copytree(lake, tmp_path / "whole"))
+    before, all_rows = state(lake), len(places(lake))
+    move_on(topic)
+    lose(lake / f"date={FOURTH}", what)
+    for day in (FOURTH, FIFTH):
+        with pytest.raises((DayTaken, LedgerBroken, EarlierDayMissing)) as stopped:
+            run_day(desk(lake, topic, late=Late.AMEND), day)
+        if what != "folder" or day == FOURTH:
+            assert "--force" in str(stopped.value)
+    assert len(Lake(lake).amended_by(FOURTH)) == 2
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+    assert problems(lake) == ()
+    for each in (lake, whole):
+        run_day(desk(each, topic, late=Late.AMEND), FIFTH)
+    assert places(lake) == places(whole)
+    assert len(places(lake)) == all_rows + 5
+    assert problems(lake) == ()
+    rebuild(lake, topic, FOURTH)
+    assert places(lake) == places(whole)
+
+
+def test_a_day_that_is_settled_again_ends_where_its_files_ended_at_least(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """It was read with a grace of five hours; by the grace of now, a late row of it would not be reached."""
+    for hours, dated in ((2, 10), (3, -20), (6, 26)):
+        stamp = midnight(FIFTH, ZONE) + timedelta(hours=hours)
+        topic.produce(0, order(midnight(FOURTH, ZONE) + timedelta(hours=dated)), stamp)
+    shutil.rmtree(lake)
+    for day in DAYS:
+        run_day(desk(lake, topic, late=Late.AMEND, grace=timedelta(hours=5)), day)
+    before = state(lake)
+    lose(lake / f"date={FOURTH}", "manifest")
+    manifest = rebuild(lake, topic, FOURTH).manifest
+    assert manifest.spans[0].evidence.end_detail == "as far as the day's files reach, whose manifest is gone"
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def dying(step: Callable[..., None]) -> Callable[..., None]:
+    """Let a step of the store kill the run where it moves a late file."""
+
+    def stepped(path: object, *rest: object, **named: object) -> None:
+        if "_late/" in str(path):
+            raise Crash("killed")
+        step(path, *rest, **named)
+
+    return stepped
+
+
+def test_late_rows_that_were_not_brought_anywhere_yet_are_brought_after_a_kill_too(
+    tmp_path: Path, topic: MemoryTopic, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, again = state(lake), tmp_path / "again"
+    for day in DAYS[:-1]:
+        run_day(desk(again, topic, late=Late.AMEND), day)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", dying(os.link))
+        with pytest.raises(Crash):
+            run_day(desk(again, topic, late=Late.AMEND), FOURTH)
+    assert not Lake(again).amended_by(FOURTH)
+    lose(again / f"date={FOURTH}", "manifest")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "unlink", dying(os.unlink))
+        with pytest.raises(Crash):
+            rebuild(again, topic, FOURTH)
+    assert len(Lake(again).amended_by(FOURTH)) == 1
+    run_day(desk(again, topic, late=Late.SET_ASIDE), FOURTH)
+    assert state(again) == before
+    assert problems(again) == ()
+
+
+def test_a_late_file_that_cannot_be_read_is_settled_again_once_it_is_out_of_the_lake(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    before = state(lake)
+    broken = Lake(lake).amended_by(FOURTH)[0]
+    lose(lake / f"date={FOURTH}", "manifest")
+    broken.write_bytes(b"PAR1")
+    with pytest.raises(LedgerBroken, match="move it out of the lake"):
         rebuild(lake, topic, FOURTH)
+    broken.rename(tmp_path / "away")
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_where_retention_took_some_of_it_the_folder_stays_and_the_advice_leads_on(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    before, away = places(lake), tmp_path / "away"
+    third = read_manifest(Lake(lake), THIRD)
+    assert third
+    start = third.next.partitions[0].next_from_offset
+    lose(lake / f"date={FOURTH}", "manifest")
+    topic.retain_from(0, start + 2)
+    refused_day = files(lake)
+    with pytest.raises(OffsetsLost, match="The old folder stays") as stopped:
+        rebuild(lake, topic, FOURTH)
+    assert files(lake) == refused_day
+    away.mkdir()
+    for path in [*Lake(lake).amended_by(FOURTH), lake / f"date={FOURTH}"]:
+        assert path.match(f"date=*/late-{FOURTH}-*") or path.name == f"date={FOURTH}"
+        path.rename(away / path.name)
+    assert f"date={FOURTH} and all date=*/late-{FOURTH}-*" in str(stopped.value)
+    with pytest.raises(OffsetsLost, match="--accept-loss") as lost:
+        run_day(desk(lake, topic, late=Late.AMEND), FOURTH)
+    assert lost.value.facts["accept"] == f"0:{start}-{start + 2}"
+    loss = LostOffsets(partition=0, from_offset=start, until_offset=start + 2)
+    run_day(desk(lake, topic, late=Late.AMEND, accept=Accept(loss=(loss,))), FOURTH)
+    assert problems(lake) == ()
+    assert before.keys() - places(lake).keys() == {(0, start), (0, start + 1)}
+
+
+def test_a_topic_that_ends_before_the_days_files_do_is_not_the_one_that_they_were_read_from(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    lose(lake / f"date={FOURTH}", "manifest")
+    manifest_less = files(lake)
+    topic.truncate(1, max(each.offset for each in topic.logs[1].records))
+    topic.truncate(1, topic.logs[1].high - 1)
+    with pytest.raises(TopicChanged, match="as the day's files do"):
+        rebuild(lake, topic, FOURTH)
+    assert files(lake) == manifest_less
+
+
+def test_the_only_day_without_its_manifest_is_settled_again(tmp_path: Path, topic: MemoryTopic) -> None:
+    lake = tmp_path / "lake"
+    run_day(desk(lake, topic), FIRST)
+    before = state(lake)
+    lose(lake / f"date={FIRST}", "manifest")
+    rebuild_day(desk(lake, topic), FIRST)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_late_rows_of_removed_later_days_are_doubled_by_neither_a_run_nor_a_rebuild(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    """The newest two days are gone; what the later one brought to earlier days must leave before."""
+    before = state(lake)
+    for day in (THIRD, FOURTH):
+        lose(lake / f"date={day}", "folder")
+    with pytest.raises(LedgerBroken, match=f"--date {THIRD} --force"):
+        run_day(desk(lake, topic, late=Late.AMEND), THIRD)
+    with pytest.raises(LedgerBroken, match="move these files out of the lake"):
+        rebuild(lake, topic, THIRD)
+    for path in Lake(lake).amended_by(FOURTH):
+        path.rename(tmp_path / path.name)
+    rebuild(lake, topic, THIRD)
+    run_day(desk(lake, topic, late=Late.AMEND), FOURTH)
+    assert state(lake) == before
+    assert problems(lake) == ()
