@@ -138,23 +138,24 @@ def _names_in(history: History) -> Iterator[str]:
     yield from (target.removeprefix(prefix) for target in targets if target.startswith(prefix))
 
 
-def held_until(lake: Lake, history: History, topic: str) -> dict[int, int]:
-    """Return where a day without a manifest ended at least, by partition, as its files' footers tell.
+def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[int, int]]:
+    """Return between which offsets the files of a day without a manifest lie, by partition, as footers tell.
 
-    A footer that cannot be read tells nothing: what lies beyond the end is settled by a later run.
+    A footer that cannot be read tells nothing.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    ends: dict[int, int] = {}
+    edges: dict[int, tuple[int, int]] = {}
     for path in [*lake.day_folder(history.date).rglob("*.parquet"), *lake.amended_by(history.date)]:
         with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             said = pq.read_metadata(path).metadata or {}
             origin = said[b"kafka_daily.topic"], said[b"kafka_daily.day"]
             if origin == (topic.encode(), history.date.isoformat().encode()):
-                for partition, _, until in json.loads(said[b"kafka_daily.offsets"]):
-                    ends[partition] = max(ends.get(partition, 0), until)
-    return ends
+                for part, from_, until in json.loads(said[b"kafka_daily.offsets"]):
+                    low, high = edges.get(part, (from_, until))
+                    edges[part] = min(low, from_), max(high, until)
+    return edges
 
 
 def _late(lake: Lake, history: History) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, int]:

@@ -21,7 +21,7 @@ from jobs.amend import finish_moves
 from jobs.config import Late
 from jobs.daily import Outcome
 from jobs.hold import hold_against
-from jobs.kept import Kept, held_until, kept_of, require_no_strangers
+from jobs.kept import Kept, held_between, kept_of, require_no_strangers
 from jobs.planning import Desk, Planned, plan_patiently
 from jobs.remake import remake
 from jobs.sizing import bytes_per_row
@@ -121,7 +121,7 @@ def _plan_anew(desk: Desk, history: History) -> Planned:
     """Plan the newest day, whose manifest is gone, as a run would; it ends where its files end, or later.
 
     Raises:
-        OffsetsLost: retention took some of it since.
+        OffsetsLost: retention took some of it since, or compaction may have.
         TopicChanged: the topic ends before its files do.
     """
     day = history.date
@@ -130,10 +130,14 @@ def _plan_anew(desk: Desk, history: History) -> Planned:
     except OffsetsLost as lost:
         raise _not_again(lost, day) from None
     plan = planned.plan
-    ends = held_until(desk.lake, history, plan.topic.name)
+    if plan.compacted is not False:
+        raise _compacted(plan.cleanup_policy)
+    held = held_between(desk.lake, history, plan.topic.name)
     edges = desk.broker().watermarks(plan.topic.name, [span.partition for span in plan.spans])
     spans = [
-        _reaching(span, part.pending, ends.get(span.partition, 0), edges[span.partition].last_stable)
+        _reaching(span, part.pending, held[span.partition], edges[span.partition].last_stable)
+        if span.partition in held
+        else span
         for span, part in zip(plan.spans, plan.consumed.partitions, strict=True)
     ]
     return replace(planned, plan=replace(plan, spans=tuple(spans)))
@@ -153,7 +157,23 @@ def _not_again(lost: OffsetsLost, day: date) -> OffsetsLost:
     )
 
 
-def _reaching(span: Span, pending: Offsets, held_until: int, last_stable: int) -> Span:
+def _compacted(policy: str | None) -> OffsetsLost:
+    return OffsetsLost(
+        expected="a topic that is not compacted, to settle again a day whose manifest is gone",
+        found=f"cleanup.policy {policy or 'that the broker does not show'}",
+        do="Nobody can say what compaction has taken since: restore the day's folder from a backup.",
+    )
+
+
+def _reaching(span: Span, pending: Offsets, held: tuple[int, int], last_stable: int) -> Span:
+    """Let a span reach as far as the day's files; it must begin where they do, or before."""
+    held_from, held_until = held
+    if held_from < span.from_offset:
+        raise OffsetsLost(
+            expected=f"partition {span.partition} from offset {held_from} on, as the day's files hold",
+            found=f"a plan from {span.from_offset} on",
+            do="The old folder stays. Restore its manifest from a backup.",
+        )
     if held_until <= span.until_offset:
         return span
     if held_until > last_stable:
@@ -185,11 +205,7 @@ def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
         described.cleanup_policy, history.newest.cleanup_policy if history.newest else None
     )
     if recorded.manifest is None and is_compacted(policy) is not False:
-        raise OffsetsLost(
-            expected="a topic that is not compacted, to settle again a day whose manifest is gone",
-            found=f"cleanup.policy {policy or 'that the broker does not show'}",
-            do="Nobody can say what compaction has taken since: restore the day's folder from a backup.",
-        )
+        raise _compacted(policy)
     require_retained(desk, recorded.spans)
     earlier = history.earlier
     old = recorded.manifest.accepted if recorded.manifest else Accepted()

@@ -679,6 +679,32 @@ def test_a_topic_that_ends_before_the_days_files_do_is_not_the_one_that_they_wer
     assert files(lake) == manifest_less
 
 
+def test_what_compaction_may_have_taken_of_a_day_without_its_manifest_stays_in_the_old_folder(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    lose(lake / f"date={FOURTH}", "manifest")
+    before = files(lake)
+    topic.cleanup_policy = "compact"
+    with pytest.raises(OffsetsLost, match="Nobody can say what compaction has taken"):
+        rebuild(lake, topic, FOURTH)
+    assert files(lake) == before
+
+
+def test_a_start_that_is_vouched_for_drops_nothing_that_the_old_folder_holds(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    lake = tmp_path / "lake"
+    run_day(desk(lake, topic), FIRST)
+    lose(lake / f"date={FIRST}", "manifest")
+    before = files(lake)
+    topic.retain_from(0, 2)
+    with pytest.raises(OffsetsLost, match="--accept-start"):
+        rebuild_day(desk(lake, topic), FIRST)
+    with pytest.raises(OffsetsLost, match="as the day's files hold; found a plan from 2 on"):
+        rebuild_day(desk(lake, topic, accept=Accept(start=True)), FIRST)
+    assert files(lake) == before
+
+
 def test_the_only_day_without_its_manifest_is_settled_again(tmp_path: Path, topic: MemoryTopic) -> None:
     lake = tmp_path / "lake"
     run_day(desk(lake, topic), FIRST)
