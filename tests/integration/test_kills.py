@@ -73,6 +73,7 @@ def test_a_signal_ends_a_run_with_its_code_and_one_paragraph_and_leaves_nothing_
     assert [json.loads(line)["event"] for line in lines[:-1]] == ["planned", "settling"], text
     assert "A day is committed whole or not at all" in lines[-1]
     assert not lakes.manifests(lake)
+    assert not (lake / "_staging").exists()
     assert_whole_or_absent(lake)
     assert_lock_free(lake)
     assert command(config, "run", "--date", str(DAYS[0])).code == 0
