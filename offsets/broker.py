@@ -190,7 +190,8 @@ class Broker:
             left = {part: sample for part, sample in some.items() if not sample.done}
             for few in _cut(left, READ_AT_ONCE):
                 self._read(topic, self._reader(), few)
-            self._hidden.update({(topic, part): sample.hidden for part, sample in left.items()})
+            for part, sample in left.items():
+                self._hidden.setdefault((topic, part), []).extend(sample.hidden)
         return {part: sample.seen for part, sample in samples.items()}
 
     def present_of(self, topic: str, wanted: Mapping[int, Range]) -> dict[int, Offsets]:

@@ -28,6 +28,10 @@ STATISTICS: Final = 0.5
 """Seconds between two statistics of a consumer."""
 DRAGS: Final = 1.0
 """Seconds without a visible record after which invisible ones are worth a larger fetch."""
+MANY_DROPPED: Final = 16
+SOON: Final = 0.02
+"""So many partitions are unassigned at once, or what there is after so many seconds without a message of
+another one: each time, librdkafka's own thread has to be waited for."""
 
 
 class Fetched(Protocol):
@@ -53,8 +57,10 @@ class Fetcher:
         )
         self._topic = self._statistics = ""
         self._open: dict[int, int] = {}
+        self._dropped: list[int] = []
+        self._asked = 0.0
         self.moved = 0.0
-        """When the broker last sent something, by the monotonic clock."""
+        """When the broker last sent something, by the monotonic clock; to ask again is no progress."""
 
     def close(self) -> None:
         """Leave the broker."""
@@ -76,26 +82,35 @@ class Fetcher:
         self, topic: str, froms: Mapping[int, int], *, give_way: bool = False
     ) -> Iterator[tuple[int, int, Message | None]]:
         """Yield partition, offset and message; None ends a partition, and `drop` ends it earlier."""
-        self._topic, self._open, self._statistics = topic, dict(froms), ""
+        self._topic, self._open, self._dropped, self._statistics = topic, dict(froms), [], ""
         self._consumer.assign([TopicPartition(topic, part, from_) for part, from_ in froms.items()])
-        visible = self.moved = time.monotonic()
+        visible = self._asked = time.monotonic()
         while self._open:
             message = self._consumer.poll(min(0.1, self._patience / 4))
             if message is None:
-                self._wait(visible)
+                self._unassign_dropped()
+                self._wait()
                 if give_way and self.moved > visible + min(DRAGS, self._patience / 2):
                     break
                 continue
-            visible = self.moved = time.monotonic()
-            if message.partition() in self._open:
+            partition = message.partition()
+            if partition is None or partition < 0 or partition in self._open:
+                visible = self.moved = time.monotonic()
                 yield self._told(message)
+            if len(self._dropped) >= MANY_DROPPED or time.monotonic() > visible + SOON:
+                self._unassign_dropped()
+        self._dropped.clear()
         self._consumer.unassign()
 
     def drop(self, partition: int) -> None:
-        """Read no more of a partition."""
+        """Read no more of a partition; what still comes of it is passed over."""
         del self._open[partition]
-        if self._open:
-            self._consumer.incremental_unassign([TopicPartition(self._topic, partition)])
+        self._dropped.append(partition)
+
+    def _unassign_dropped(self) -> None:
+        if self._dropped and self._open:
+            self._consumer.incremental_unassign([TopicPartition(self._topic, part) for part in self._dropped])
+            self._dropped.clear()
 
     def _told(self, message: Message) -> tuple[int, int, Message | None]:
         partition, offset, problem = message.partition(), message.offset(), message.error()
@@ -104,7 +119,7 @@ class Fetcher:
             raise KafkaException(problem, partition)
         return partition, offset, None if problem else message
 
-    def _wait(self, visible: float) -> None:
+    def _wait(self) -> None:
         """Note progress that only the statistics show; lose patience without any."""
         text, self._statistics = self._statistics, ""
         if text:
@@ -113,7 +128,7 @@ class Fetcher:
                 now = int(parts.get(str(part), {}).get("next_offset", at))
                 if now > at:
                     self._open[part], self.moved = now, time.monotonic()
-        if time.monotonic() - self.moved > self._patience:
+        if time.monotonic() - max(self._asked, self.moved) > self._patience:
             self._consumer.unassign()
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no record and no end of the partition"))
 

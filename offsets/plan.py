@@ -104,12 +104,12 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
     changes = _contract_changes(day, before, terms)
     _check_identity(before, found)
     policy = after_compaction(found.topic.cleanup_policy, before.cleanup_policy if before else None)
-    known = before.next if before else None
+    known = {each.partition: each for each in before.next.partitions} if before else None
     first = ledger.days[0] if ledger.days else day
     starts, spans, vouched, consumed = [], [], [], []
     losses: list[LostOffsets] = []
     for partition, looked in sorted(found.partitions.items()):
-        checkpoint = known.of(partition) if known else None
+        checkpoint = known.get(partition) if known else None
         if checkpoint:
             lost = _lost(checkpoint, looked, terms)
             losses += lost

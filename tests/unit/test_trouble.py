@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -13,6 +14,7 @@ import pytest
 
 from offsets.broker import Broker
 from offsets.errors import BrokerUnavailable, ConfigWrong, DayStopped
+from offsets.topic import Stretch
 from offsets.trouble import CHECK, advice_for, cleaned
 
 Answer = Callable[[socket.socket], None]
@@ -90,6 +92,16 @@ def test_tls_on_a_port_that_speaks_without() -> None:
     assert isinstance(found, ConfigWrong)
     assert "SSL handshake failed" in found.found
     assert "asks for TLS" in found.do
+
+
+def test_a_broker_that_goes_away_while_records_are_read_is_not_waited_for_for_ever() -> None:
+    """Each new try looked like progress."""
+    broker = Broker({"bootstrap.servers": "127.0.0.1:1"}, timedelta(seconds=1))
+    began = time.monotonic()
+    with pytest.raises(BrokerUnavailable, match="Connection refused"):
+        broker.records_of("orders", {0: Stretch(from_=0, until=9, limit=1)})
+    assert 1 <= time.monotonic() - began < 5
+    broker.close()
 
 
 def test_no_secret_is_told() -> None:
