@@ -99,6 +99,8 @@ NEVER: Final = re.compile(
     r"|AccessControl|AccessDenied|Permission denied|Could not parse Master URL|\[INVALID_"
 )
 """What Java throws at a setting that it will refuse each time."""
+THROWN: Final = re.compile(r'(?:\w+\.)+\w*(?:Exception|Error): [^"\\\n]*')
+"""An exception among lines of a log, whatever their layout."""
 LATER: Final = re.compile(r"requirement failed")
 """What a cluster's master that does not answer ends in."""
 LOOK: Final = "Look at the log above, then run the day again."
@@ -256,7 +258,8 @@ class Engine:
         if self._jvm.process is None:
             return self._jvm.complaint()
         if code := self._jvm.process.poll():
-            return next(filter(NEVER.search, self._jvm.last_words()), None) if code > 0 else None
+            thrown = THROWN.findall("\n".join(self._jvm.last_words()))
+            return next(filter(NEVER.search, thrown), None) if code > 0 else None
         reason = _reason(error)
         return reason if NEVER.search(reason) and not LATER.search(reason) else None
 

@@ -10,10 +10,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient
+from py4j.protocol import Py4JJavaError
 
 from jobs import stamps
 from jobs.daily import run_day
 from jobs.rebuild import rebuild_day
+from jobs.source import Engine
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
 from offsets import broker as clients
@@ -86,6 +88,27 @@ def test_odd_stamps_of_all_kinds_are_settled_once_and_stop_no_day(
     next(lake.glob(f"date={FIRST}/_invalid/*.parquet")).unlink()
     rebuild_day(told, FIRST)
     assert lakes.places(lake) == held
+
+
+@pytest.mark.parametrize("stamp", [*TAKEN, -((1 << 62) // 1000), *BEYOND])
+def test_spark_takes_a_stamp_or_tells_that_it_overflows(engine: Engine, stamp: int) -> None:
+    """By that word alone is it known that a search for such stamps is worth while."""
+    told = as_spark_tells(engine, stamp)
+    if stamp in BEYOND and told != stamp * 1000:
+        assert stamps.OVERFLOW in str(told)
+    else:
+        assert told == stamp * 1000 or (stamp < -2_000_000_000_000 and isinstance(told, int))
+
+
+def as_spark_tells(engine: Engine, stamp: int) -> int | str:
+    """Give a stamp in microseconds as Spark's source makes them, or what it throws."""
+    jvm = engine.session.sparkContext._jvm
+    assert jvm is not None
+    convert = jvm.org.apache.spark.sql.catalyst.util.DateTimeUtils.fromJavaTimestamp
+    try:
+        return int(convert(jvm.java.sql.Timestamp(stamp)))
+    except Py4JJavaError as error:
+        return str(error.java_exception)
 
 
 def test_what_an_aborted_transaction_holds_in_a_stretch_is_not_delivered(
