@@ -40,6 +40,15 @@ def test_orphans_are_listed_with_their_run_size_and_age_and_stay(lake: Lake) -> 
     assert files(lake.root) == before
 
 
+def test_an_orphan_takes_what_all_its_files_take(lake: Lake) -> None:
+    for name, size in (("attempts/7/00001.parquet.part", 7), ("day/_manifest.json", 11)):
+        path = lake.root / "_staging" / f"{DAY}.dead" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(bytes(size))
+    (orphan,) = orphans(lake)
+    assert (orphan.files, orphan.bytes) == (3, 5 + 7 + 11)
+
+
 def test_orphans_go_when_asked_and_nothing_else_does(lake: Lake) -> None:
     kept = {name for name in files(lake.root) if not name.startswith("_staging/")}
     assert [each.run_id for each in clean(lake, HOLDER)] == ["dead"]

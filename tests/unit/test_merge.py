@@ -59,6 +59,16 @@ def test_days_and_verdicts_are_never_mixed(tmp_path: Path) -> None:
     assert {(file.verdict, file.day): file.rows for file in merged} == dict.fromkeys(kinds, 6)
 
 
+def test_all_row_groups_of_a_piece_are_joined(tmp_path: Path) -> None:
+    rolling = RollingWriter(lambda: tmp_path / "groups.part", SCHEMA, Verdict.LATE, LATE, OPTIONS)
+    for first in (0, 2, 4):
+        rolling.add(batch(first, [b"a"] * 2))
+        rolling.flush()
+    pieces = [*rolling.close(), piece(tmp_path, 6)]
+    assert pq.read_metadata(pieces[0].path).num_row_groups == 3
+    assert offsets(merge_small(pieces, tmp_path / "merged", OPTIONS, MIB)) == list(range(9))
+
+
 def test_rows_of_the_day_single_pieces_and_large_ones_are_left_as_they_are(tmp_path: Path) -> None:
     kept = [
         piece(tmp_path, 0, verdict=Verdict.IN_DAY, day=None),
