@@ -28,7 +28,7 @@ from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from jobs.config.spark_keys import is_local
+from jobs.config.spark_keys import is_local, local_cores
 from jobs.paths import class_archive, conf_folder, jars
 from jobs.report import TaskReport
 from jobs.sink import TaskOrder, gathered, run_task
@@ -80,6 +80,8 @@ COMPILER: Final = tuple(
         "BackEdge": 400_000,
     }.items()
 )
+YOUNG_MIB: Final = 96
+"""The young generation of the JVM's heap for each core, up to a third of the default heap."""
 # stdout is for what the command says
 JVM_LOG: Final = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 FAILURE: Final = "most recent failure: "
@@ -236,9 +238,7 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
     logging = f"-Dlog4j2.configurationFile=file:{quoted(conf_folder() / 'log4j2.properties')}"
     config = {**FIXED, **DEFAULTS, "spark.master": master, **keys}
     given = keys.get("spark.driver.extraJavaOptions", "")
-    # the job makes much short-lived garbage and has no user who waits for it
-    collector = "" if "GC" in given else "-XX:+UseParallelGC"
-    java = [logging, collector, *JVM_LOG, *COMPILER]
+    java = [logging, *collector(given, local_cores(master)), *JVM_LOG, *COMPILER]
     if local:
         java += _shared_classes()
         for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
@@ -253,6 +253,18 @@ def _start(keys: Mapping[str, str]) -> SparkSession:
         builder = builder.config(key, value)
     log.debug("starting spark", master=master)
     return builder.getOrCreate()
+
+
+def collector(given: str, cores: int) -> list[str]:
+    """Return the options for the JVM's collector; what the user says of it stands.
+
+    The job makes much short-lived garbage and has no user who waits for it. Left alone, the young generation
+    grows with the day, to 640 MiB of 2 GiB, and the day is no faster for it.
+    """
+    if "GC" in given:
+        return []
+    young = f"-Xmn{min(max(cores, 2), 7) * YOUNG_MIB}m"
+    return ["-XX:+UseParallelGC", *([] if "-Xmn" in given or "NewSize" in given else [young])]
 
 
 def _shared_classes() -> list[str]:
