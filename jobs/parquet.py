@@ -111,8 +111,8 @@ class RollingWriter:
             room = target - size if target - size > target * TOO_LITTLE else 0
             fit = _fitting(rows, room / self._bytes_per_byte)
         # the estimate may be wrong: rows that do not compress at all must fit too, and their footer with them
-        room = target * LIMIT - size - _footer_bytes(rows)
-        fit = min(fit, _fitting(rows, room / max(self._bytes_per_byte, 1)))
+        most = target * LIMIT - size - _footer_bytes(rows)
+        fit = min(fit, _fitting(rows, most / max(self._bytes_per_byte, 1)))
         if fit == 0 and self._open.rows:
             self._finish()
             return rows

@@ -66,7 +66,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         DayStopped: one of its kinds, as `offsets.errors` lists them.
     """
     with desk.lake.lock(lock_holder(desk)):
-        removed = bool(desk.lake.amended_by(day))
+        removed = not desk.lake.has_manifest(day) and bool(desk.lake.amended_by(day))
         history = read_history(desk.lake, day, removed=removed)
         _require_nothing_accepted(desk, history)
         require_no_strangers(desk.lake, history)

@@ -33,7 +33,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 
 from jobs import logs
-from jobs.config.spark_keys import is_local
+from jobs.config.spark_keys import is_local, local_cores
 from jobs.jvm import Jvm
 from jobs.paths import class_archive, conf_folder, jars
 from jobs.report import TaskReport
@@ -90,6 +90,8 @@ COMPILER: Final = tuple(
         "BackEdge": 400_000,
     }.items()
 )
+YOUNG_MIB: Final = 96
+"""The young generation of the JVM's heap for each core, up to a third of the default heap."""
 # stdout is for what the command says
 JVM_LOG: Final = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 FAILURE: Final = "most recent failure: "
@@ -323,10 +325,8 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     logging = f"-Dlog4j2.configurationFile=file:{quoted(conf_folder() / 'log4j2.properties')}"
     config = {**FIXED, **DEFAULTS, "spark.master": master, **keys}
     given = keys.get("spark.driver.extraJavaOptions", "")
-    # the job makes much short-lived garbage and has no user who waits for it
-    collector = "" if "GC" in given else "-XX:+UseParallelGC"
     lines = "" if logs.for_people() else "-Dkafka.daily.log=json"
-    java = [logging, lines, collector, *JVM_LOG, *COMPILER]
+    java = [logging, lines, *collector(given, local_cores(master)), *JVM_LOG, *COMPILER]
     if name := _made_up_name():
         os.environ.setdefault("SPARK_USER", name)
         java.append(f"-Duser.home={quoted(Path(tempfile.gettempdir()))}")
@@ -362,6 +362,18 @@ def _made_up_name() -> str | None:
     except KeyError:
         return f"uid-{os.getuid()}"
     return None
+
+
+def collector(given: str, cores: int) -> list[str]:
+    """Return the options for the JVM's collector; what the user says of it stands.
+
+    The job makes much short-lived garbage and has no user who waits for it. Left alone, the young generation
+    grows with the day, to 640 MiB of 2 GiB, and the day is no faster for it.
+    """
+    if "GC" in given:
+        return []
+    young = f"-Xmn{min(max(cores, 2), 7) * YOUNG_MIB}m"
+    return ["-XX:+UseParallelGC", *([] if "-Xmn" in given or "NewSize" in given else [young])]
 
 
 def _shared_classes() -> list[str]:

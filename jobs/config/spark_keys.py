@@ -1,10 +1,11 @@
 """Which of Spark's settings a configuration may hold, and which the job fixes, each with its reason.
 
-Pure. Knows names only: whether Spark understands a value is Spark's to say.
+Knows names only: whether Spark understands a value is Spark's to say.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -42,7 +43,7 @@ FIXED: Mapping[str, str] = MappingProxyType(
 )
 """Lower-case key, or prefix that ends in `.*`, to the reason why it is not the user's."""
 
-_LOCAL = re.compile(r"local|local\[\s*(?:\*|[1-9]\d*)\s*(?:,\s*[1-9]\d*\s*)?\]")
+_LOCAL = re.compile(r"local|local\[\s*(\*|[1-9]\d*)\s*(?:,\s*[1-9]\d*\s*)?\]")
 
 
 def why_fixed(key: str) -> str | None:
@@ -57,3 +58,10 @@ def why_fixed(key: str) -> str | None:
 def is_local(master: str) -> bool:
     """Tell whether a master runs all tasks in one process on this machine."""
     return _LOCAL.fullmatch(master.strip()) is not None
+
+
+def local_cores(master: str) -> int:
+    """Count the tasks that a local master runs at once."""
+    found = _LOCAL.fullmatch(master.strip())
+    cores = found[1] if found else None
+    return (os.cpu_count() or 1) if cores == "*" else int(cores or 1)

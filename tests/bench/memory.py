@@ -114,11 +114,14 @@ def load(bootstrap_servers: str, topic: str, first: date, records: int) -> None:
 
 
 def run(bootstrap_servers: str, topic: str, first: date, target: str, folder: Path, java: str = "") -> Peak:
-    """Settle the day of a topic into a new lake; `java` are options for its JVM."""
+    """Settle the day of a topic into a new lake; `java` are options for its JVM.
+
+    Files may be so small that the small day too has a task for each core.
+    """
     lake, config = folder / "lake", folder / "bench.yaml"
     text = CONFIG.format(bootstrap_servers=bootstrap_servers, first=first, lake=lake)
     text = text.replace("topic: bench", f"topic: {topic}")
-    text = text.replace("lake:\n", f"lake:\n  target_file_size: {target}\n")
+    text = text.replace("lake:\n", f"lake:\n  target_file_size: {target}\n  min_file_size: 4MiB\n")
     config.write_text(text + f"  spark.driver.extraJavaOptions: {java!r}\n" if java else text)
     peak, told = watched(
         ["-m", "jobs", "run", "--date", str(first), "--json"], {"KAFKA_DAILY_CONFIG": str(config)}

@@ -169,7 +169,7 @@ def test_a_removed_day_is_noticed_though_the_one_before_was_built_again_since(tm
     lake, topic = tmp_path / "lake", topic_of(3)
     second, third = FIRST + ONE_DAY, FIRST + 2 * ONE_DAY
     start = midnight(third, "Europe/Amsterdam")
-    topic.produce(0, order(start - timedelta(hours=30)), start + timedelta(hours=5))
+    topic.produce(0, order(start - timedelta(hours=40)), start + timedelta(hours=5))
     for day in (FIRST, second, third):
         run_day(desk(lake, topic, late=Late.AMEND), day)
     shutil.rmtree(lake / f"date={third}")
