@@ -152,7 +152,8 @@ def test_a_large_aborted_transaction_goes_by_however_long_it_takes(
     """At 128 KiB a round trip it ended as "the broker does not answer" at each run."""
     near, far = distant
     count = 1_000
-    AdminClient({"bootstrap.servers": near}).create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    admin = AdminClient({"bootstrap.servers": near})
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
     producer = Transactions(near, "orders", {"batch.size": "20000"})
     producer.abort([Record(0, b"v" * 10_000, ms(at(FIRST, 3)))] * count)
     producer.commit([Record(0, b"v", ms(at(FIRST, 3)))])
