@@ -37,8 +37,8 @@ def coordinates(lake: Path) -> Iterator[tuple[Coordinate, Place]]:
 
 
 def begun(lake: Path) -> bool:
-    """Tell whether a task has begun: it has a folder of its own."""
-    return any((lake / "_staging").glob("*/attempts/*"))
+    """Tell whether a task has begun: it has a folder of its own, as the sample before it has."""
+    return any((lake / "_staging").glob("*/attempts/*-*"))
 
 
 def place_of(path: Path) -> Place:

@@ -279,8 +279,8 @@ def _write_on(lake: Path, ready: Event, over: Event, told: SimpleQueue[dict[str,
 
 
 def attempts(lake: Path) -> list[Path]:
-    """Find the files that tasks are writing."""
-    return list((lake / "_staging").glob("*/attempts/*/*.part"))
+    """Find the files that tasks are writing; what a sample writes before them is none of theirs."""
+    return list((lake / "_staging").glob("*/attempts/*-*/*.part"))
 
 
 def assert_whole_or_absent(lake: Path) -> None:
