@@ -128,11 +128,8 @@ def run(bootstrap_servers: str, topic: str, first: date, target: str, folder: Pa
     )
     files = [path.stat().st_size for path in lake.glob("date=*/part-*.parquet")]
     sizes = ", ".join(f"{size / MIB:.1f}" for size in files)
-    seconds = told["days"][0]["seconds"]
-    print(
-        f"{topic}: {peak}; files of {sizes} MiB; read_settle_write {seconds['read_settle_write']} s",
-        flush=True,
-    )
+    steps = ", ".join(f"{step} {took:.1f}" for step, took in told["days"][0]["seconds"].items())
+    print(f"{topic}: {peak}; files of {sizes} MiB; seconds: {steps}", flush=True)
     shutil.rmtree(lake)
     return peak
 
