@@ -332,8 +332,10 @@ def _rebuild_compares_counts(patched: Patch) -> None:
 
 
 def _rebuild_forgets_amendments(patched: Patch) -> None:
-    def without(lake: Any, staged: Any, audited: Any, files: Any, kept: Kept, *rest: Any) -> Manifest:
-        return recommit(lake, staged, audited, files, replace(kept, amendments=()), *rest)
+    def without(
+        lake: Any, staged: Any, audited: Any, files: Any, kept: Kept, *rest: Any, **named: Any
+    ) -> Manifest:
+        return recommit(lake, staged, audited, files, replace(kept, amendments=()), *rest, **named)
 
     patched.setattr(jobs.commit, "recommit", without)
 

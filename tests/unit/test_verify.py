@@ -297,6 +297,14 @@ def test_a_day_that_is_built_again_meanwhile_raises_no_alarm(
     assert [day.rows for day in found.ledger] == [day.rows for day in look(amended, level).ledger]
 
 
+def test_a_second_look_that_is_disturbed_too_is_followed_by_another(
+    amended: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, committing: Callable[[], None]
+) -> None:
+    rebuilding = lambda: void(rebuild_day(desk(amended, topic, late=Late.AMEND), SECOND))  # noqa: E731
+    once(monkeypatch, "read_chain", committing, rebuilding)
+    assert problems(amended) == []
+
+
 def test_what_goes_wrong_at_the_second_look_is_told(
     amended: Path, monkeypatch: pytest.MonkeyPatch, committing: Callable[[], None]
 ) -> None:
