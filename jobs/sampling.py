@@ -26,7 +26,7 @@ PLACES: Final = 16
 SAMPLE_ROWS: Final = 20_000
 SAMPLE_BYTES: Final = 16 << 20
 """A sample is taken at so many places, evenly over what is read; it ends at so many rows, or bytes."""
-SECONDS: Final = 0.7
+SECONDS: Final = 0.4
 """After so long no other place is read: a broker that is slow makes the sample small, not the run late."""
 SHORTER: Final = 0.97
 """A row of a file takes this share of one of a sample, whose footer and dictionaries serve fewer rows.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,7 +17,7 @@ import pytest
 from jobs.daily import run_day
 from jobs.planning import make_plan
 from jobs.report import TaskReport
-from jobs.sampling import PLACES, SAMPLE_BYTES, SAMPLE_ROWS, places, sampled_row_bytes
+from jobs.sampling import PLACES, SAMPLE_BYTES, SAMPLE_ROWS, SECONDS, places, sampled_row_bytes
 from jobs.settle import Bounds
 from jobs.sink import TaskOrder
 from jobs.steps import file_options
@@ -165,6 +166,15 @@ def test_a_sample_that_cannot_be_had_leaves_the_guess(tmp_path: Path) -> None:
         files=file_options(here, plan),
     )
     assert sampled_row_bytes(topic, plan, task) is None
+
+
+def test_a_slow_broker_makes_the_sample_small_and_not_the_run_late(tmp_path: Path) -> None:
+    topic = MemoryTopic(3)
+    fill(topic, FIRST, random_text(60), 2_000)
+    topic.before = lambda question: time.sleep(SECONDS / 2.5 if question == "sample" else 0)
+    found, truth = sample(tmp_path, topic)
+    assert topic.asked.count("sample") == 2 * 3, "once by the test, once by the run"
+    assert found == pytest.approx(truth, rel=0.3)
 
 
 @pytest.mark.parametrize("rows", [1, 15, 17, 1_000, 70_000])
