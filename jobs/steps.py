@@ -109,10 +109,13 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
         files=file_options(desk, plan),
     )
     make_folder(staged / "attempts")
-    planned = _sized(desk, planned, order)
-    steps.end("sample")
-    engine = desk.engine()
-    tasks = tasks_of(desk, planned, engine.cores)
+    with ThreadPoolExecutor(1) as beside:
+        # Spark takes seconds to start: by then the sample is there
+        sized = beside.submit(_sized, desk, planned, order)
+        engine = desk.engine()
+        cores = engine.cores
+        planned = sized.result()
+    tasks = tasks_of(desk, planned, cores)
     steps.end("start_spark")
     log.info("settling", day=str(plan.day.date), tasks=tasks, staging=str(staged))
 
