@@ -158,7 +158,7 @@ def test_a_sample_that_cannot_be_had_leaves_the_guess(tmp_path: Path) -> None:
         topic.produce(0, b"broken", start + timedelta(seconds=number))
     here = desk(tmp_path / "lake", topic, invalid_limit=1.0, engine=LocalEngine(topic), **SIZES)
     plan = make_plan(here, read_ledger(here.lake), FIRST).plan
-    (tmp_path / "attempts").write_text("no folder")
+    (tmp_path / "sample").write_text("no folder")
     task = TaskOrder(
         rules=RULES,
         bounds=Bounds.of(plan, RULES),
