@@ -60,10 +60,14 @@ REFUSED = {
 SECRETS: Final = ("sasl.password", "sasl.username", "ssl.key.password")
 BEYOND = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
 SAMPLED_AT_ONCE: Final = 128
-"""So many partitions are sampled at a time: a fetch may bring 128 KiB of each."""
+"""So many partitions are sampled at a time: fetches may bring 128 KiB of each."""
 READ_AT_ONCE: Final = 8
-"""So many partitions are read whole at a time, by fetches of 50 MiB at most."""
-MANY: Final = {"fetch.message.max.bytes": 8 << 20, "queued.max.messages.kbytes": 64 << 10}
+"""So many partitions are read whole at a time."""
+MANY: Final = {
+    "fetch.message.max.bytes": 8 << 20,
+    "fetch.max.bytes": 8 << 20,
+    "queued.max.messages.kbytes": 64 << 10,
+}
 """What a client needs that reads all there is, not a few records here and there."""
 AT_ONCE: Final = 50_000
 BYTES_AT_ONCE: Final = 32 << 20
@@ -100,6 +104,8 @@ class Broker:
             "fetch.wait.max.ms": 1,
             "fetch.message.max.bytes": 128 * 1024,
             "queued.max.messages.kbytes": 4096,
+            # progress shows with each whole answer, so none may take long
+            "fetch.max.bytes": 1 << 20,
             # a full queue is soon read
             "fetch.queue.backoff.ms": 10,
             "allow.auto.create.topics": False,
@@ -258,7 +264,8 @@ class Broker:
 
     def _reader(self) -> Fetcher:
         if self._large is None:
-            self._large = Fetcher({**self._consumer_settings, **MANY}, self._request)
+            patience = self._timeout.total_seconds()
+            self._large = Fetcher({**self._consumer_settings, **MANY}, patience)
         return self._large
 
     def _list_offsets(
