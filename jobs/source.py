@@ -44,8 +44,9 @@ from offsets.errors import ConfigWrong, DayStopped, RunFailed
 from offsets.ranges import Offsets
 
 log = structlog.get_logger(__name__)
-# what it logs it raises too; and a signal is no error
+# what py4j logs, some of it by the root logger, it raises too; and a signal is no error
 logging.getLogger("py4j").setLevel(logging.CRITICAL)
+logging.getLogger().addFilter(lambda record: "/py4j/" not in record.pathname)
 Progress = Callable[[int, int], None]
 
 FIXED: Final = {
