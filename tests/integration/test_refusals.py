@@ -46,10 +46,18 @@ def refused(done: Ended, code: int, *sentences: str) -> None:
     """Check a refusal: its code, one paragraph that says so, and no traceback."""
     assert done.code == code, done.err
     assert "Traceback" not in done.err
-    text = " ".join(done.err.split())
+    text = " ".join(map(event_of, done.err.splitlines()))
     assert f"(exit {code})" in text
     for sentence in sentences:
         assert re.search(sentence, text), f"{sentence!r} is not said in: {text}"
+
+
+def event_of(line: str) -> str:
+    """Take the words of a line of the log, where it is one."""
+    try:
+        return str(json.loads(line)["event"])
+    except ValueError:
+        return line
 
 
 @pytest.fixture
