@@ -249,5 +249,6 @@ complete || set_up
 [[ ${1-} != setup ]] || exit 0
 java_known
 export KAFKA_DAILY_HOME=$home JAVA_HOME=$java_home
+touch -c "$venv" 2>/dev/null || true # in use: a set-up of another checkout removes what nobody used for a week
 [[ ${1-} != test ]] || run_tests "${@:2}"
 exec "$venv/bin/kafka-daily" "$@"

@@ -78,7 +78,11 @@ class _Libraries(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Pass a record on; a level between two of Python's own counts as the lower one."""
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
-        structlog.get_logger().log(level, record.getMessage(), logger=record.name)
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001 - a library's slip in a log line must not end a run
+            text = str(record.msg)
+        structlog.get_logger().log(level, text, logger=record.name)
 
 
 def _warned(

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 import io
 import os
+import select
 import sys
 from contextlib import suppress
-from typing import BinaryIO, TextIO, cast
+from typing import BinaryIO, Final, TextIO, cast
+
+PATIENCE: Final = 10.0
+"""Seconds that a reader without room is waited for, where the stream itself does not wait."""
 
 
 class _Unfailing(io.RawIOBase):
@@ -33,8 +37,17 @@ class _Unfailing(io.RawIOBase):
         rest = memoryview(data)
         with suppress(OSError):
             while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+                rest = rest[self._written(rest) :]
         return len(data)
+
+    def _written(self, rest: memoryview) -> int:
+        """Write what the reader has room for; one that is slow is waited for, a while."""
+        try:
+            return os.write(self._descriptor, rest)
+        except BlockingIOError:
+            if not select.select([], [self._descriptor], [], PATIENCE)[1]:
+                raise
+            return 0
 
 
 def never_fail() -> None:

@@ -488,6 +488,7 @@ NOISE = """
         warnings.warn("two\\nlines")
         logging.getLogger("py4j").error("a connection\\nbroke")
         logging.getLogger("odd").log(35, "of a level between two")
+        logging.getLogger("odd").error("%d of them", "many")
         thread = threading.Thread(target=lambda: 1 / 0)
         thread.start()
         thread.join()
@@ -507,7 +508,9 @@ def test_each_line_of_the_log_is_a_document_that_names_topic_lake_and_run(config
     assert {event["lake"] for event in events} == {str(config.parent / "lake")}
     assert len({event["run_id"] for event in events}) == 1
     said = [event["event"] for event in events]
-    assert {"two\nlines", "a connection\nbroke", "of a level between two", "committed"} <= set(said)
+    assert {"two\nlines", "a connection\nbroke", "of a level between two", "%d of them", "committed"} <= set(
+        said
+    )
     assert sum("ZeroDivisionError" in event.get("exception", "") for event in events) == 2
     assert events[-1]["event"].startswith("DayNotOver (exit 10) The day is not over. Expected 2026-03-31")
     assert (events[-1]["error"], events[-1]["exit_code"], events[-1]["level"]) == ("DayNotOver", 10, "error")
