@@ -55,13 +55,13 @@ class Read(NamedTuple):
 
 def sampled_row_bytes(reader: TopicReader, plan: DayPlan, order: TaskOrder) -> float | None:
     """Return the bytes that an offset of the plan takes in files, or None where no sample can be had."""
+    headers = "headers" in order.rules.kafka_columns
     try:
-        reads = _alike([*_reads(reader, plan)])
+        reads = _alike([*_reads(reader, plan, headers=headers)])
     except DayStopped as stopped:
         log.warning("no sample could be read: sizes are a guess", error=str(stopped))
         return None
     offsets = sum(read.until - read.place.from_ for read in reads)
-    headers = "headers" in order.rules.kafka_columns
     # no row group ends sooner than in a file whose compression the writer knows by then
     files = replace(order.files, target_size=round(order.files.target_size / PACKED))
     batches = gathered(
@@ -70,9 +70,9 @@ def sampled_row_bytes(reader: TopicReader, plan: DayPlan, order: TaskOrder) -> f
     # beside the attempts: what lies there is a task's
     beside = replace(order, files=files, attempts=str(Path(order.attempts).parent))
     report = run_task(beside, "sample", batches)
-    if report.failure or not offsets:
-        return None
-    return SHORTER * sum(file.bytes for file in report.files) / offsets
+    size = sum(file.bytes for file in report.files)
+    # places without a record, as in a stretch that was aborted, tell nothing of the others
+    return SHORTER * size / offsets if size and not report.failure else None
 
 
 def places(plan: DayPlan) -> list[Place]:
@@ -99,17 +99,17 @@ def _at(plan: DayPlan, ranks: Sequence[int], rows: int) -> Iterator[Place]:
         before += until - from_
 
 
-def _reads(reader: TopicReader, plan: DayPlan) -> Iterator[Read]:
+def _reads(reader: TopicReader, plan: DayPlan, *, headers: bool) -> Iterator[Read]:
     """Read at places far apart first, so that some of them stand for all."""
     chosen, started = places(plan), time.monotonic()
     for place in (place for first in range(4) for place in chosen[first::4]):
-        yield _read(reader, plan.topic.name, place)
+        yield _read(reader, plan.topic.name, place, headers=headers)
         if time.monotonic() - started > SECONDS:
             return
 
 
-def _read(reader: TopicReader, topic: str, place: Place) -> Read:
-    records = reader.sample(topic, *place, SAMPLE_BYTES // PLACES)
+def _read(reader: TopicReader, topic: str, place: Place, *, headers: bool) -> Read:
+    records = reader.sample(topic, *place, SAMPLE_BYTES // PLACES, headers=headers)
     cut = bool(records) and sum(record.size for record in records) >= SAMPLE_BYTES // PLACES
     return Read(place, records, records[-1].offset + 1 if cut else place.until, cut)
 

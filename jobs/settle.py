@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from jobs.record.rules import Rules, Tombstones
 from jobs.report import Longs
-from offsets.model import MICROSECOND, DayPlan, Verdict, micros
+from offsets.model import MICROSECOND, DayPlan, PartitionCheckpoint, Verdict, micros
 
 Codes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
@@ -35,6 +35,12 @@ class Seen:
     until: int
     pending_from: Longs
     pending_until: Longs
+
+    @classmethod
+    def of(cls, part: PartitionCheckpoint) -> Seen:
+        """Take what a checkpoint says."""
+        starts, ends = (np.frombuffer(edges, np.uint64).astype(np.int64) for edges in part.pending.edges())
+        return cls(until=part.seen_until, pending_from=starts, pending_until=ends)
 
     def settled(self, offsets: Longs) -> Mask:
         """Tell which offsets an earlier commit holds."""
@@ -76,14 +82,7 @@ class Bounds:
             past_text=_text(rules.past),
             future_text=_text(rules.future),
             skip_tombstones=rules.tombstones is Tombstones.SKIP and rules.format.value != "raw",
-            seen={
-                part.partition: Seen(
-                    until=part.seen_until,
-                    pending_from=np.array([from_ for from_, _ in part.pending], dtype=np.int64),
-                    pending_until=np.array([until for _, until in part.pending], dtype=np.int64),
-                )
-                for part in plan.consumed.partitions
-            },
+            seen={part.partition: Seen.of(part) for part in plan.consumed.partitions},
         )
 
 

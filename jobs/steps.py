@@ -120,6 +120,7 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
     log.info("settling", day=str(plan.day.date), tasks=tasks, staging=str(staged))
 
     def settle(reads: Mapping[int, Offsets]) -> list[TaskReport]:
+        desk.broker().rest()
         with _topic_asked_first(desk, plan):
             return engine.settle(
                 plan.topic.name,

@@ -21,6 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from offsets.errors import ConfigWrong
 from offsets.ranges import Offsets, Range
 from offsets.topic import FullRecord, Headers, SeenRecord, Stretch, digest_of
 
@@ -102,6 +103,13 @@ class Fetcher:
         self._dropped.clear()
         self._consumer.unassign()
 
+    def _forget_statistics(self) -> None:
+        """Take in what waits: statistics of an earlier reading are no progress of this one."""
+        self._statistics = " "
+        while self._statistics:
+            self._statistics = ""
+            self._consumer.poll(0)
+
     def drop(self, partition: int) -> None:
         """Read no more of a partition; what still comes of it is passed over."""
         del self._open[partition]
@@ -160,15 +168,18 @@ class Sample:
 
 @dataclass(slots=True)
 class Presence:
-    """The offsets of all visible records up to `until`."""
+    """The offsets of all visible records up to `until`; `hidden` reaches from there to the next one."""
 
     at: int
     until: int
     ranges: list[Range] = field(default_factory=list)
+    hidden: Range | None = None
     done: bool = False
 
     def take(self, offset: int, message: Message | None) -> None:
         """Note an offset."""
+        if message is not None and offset > self.until:
+            self.hidden = self.at, offset
         self.at = offset + 1
         self.done = message is None or self.at >= self.until
         if message is None or offset >= self.until:
@@ -213,8 +224,21 @@ class Contents:
 def _full(message: Message, offset: int, *, headers: bool) -> FullRecord:
     kind, timestamp = message.timestamp()
     stamp = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
-    more = cast("Headers", tuple(message.headers() or ()) if headers else ())
+    more = _headers(message, offset) if headers else ()
     return FullRecord(offset, stamp, message.key(), message.value(), more)
+
+
+def _headers(message: Message, offset: int) -> Headers:
+    try:
+        found = message.headers()
+        # where a key is not UTF-8 the client may leave its error for the next call
+        return cast("Headers", tuple(found or ()))
+    except (SystemError, UnicodeError):
+        raise ConfigWrong(
+            expected="the keys of headers to be UTF-8, where records are read by the second client",
+            found=f"other bytes at offset {offset} of partition {message.partition()}",
+            do="Leave headers out of record.kafka_columns, and run the day with --accept-contract.",
+        ) from None
 
 
 def _seen(message: Message, offset: int) -> SeenRecord:

@@ -18,6 +18,8 @@ from offsets.errors import OffsetsLost
 from offsets.model import Anchor, Checkpoint, Day, EndFrom, PartitionCheckpoint, Watermarks, millis
 from offsets.topic import Look, SeenRecord, Stretch, TopicDescription, TopicReader, look_together
 
+NARROW = 1_000
+"""A stretch of so many offsets may be held in memory."""
 SAMPLE = 50
 """How many records are looked at, at a time."""
 TRIES = 5
@@ -199,10 +201,22 @@ def _last_before(edges: Watermarks, offset: int) -> Look[Anchor | None]:
     width, until = 100, offset
     while until > edges.log_start:
         from_ = max(edges.log_start, until - width)
-        if records := (yield Stretch(from_=from_, until=until, limit=width)):
-            return records[-1].anchor
+        if (yield Stretch(from_=from_, until=until, limit=1)):
+            return (yield from _last_within(from_, until))
         until, width = from_, width * 10
     return None
+
+
+def _last_within(from_: int, until: int) -> Look[Anchor | None]:
+    """Find the last visible record of a stretch that has one; only a narrow one is read whole."""
+    while until - from_ > NARROW:
+        middle = (from_ + until) // 2
+        if (yield Stretch(from_=middle, until=until, limit=1)):
+            from_ = middle
+        else:
+            until = middle
+    records = yield Stretch(from_=from_, until=until, limit=NARROW)
+    return records[-1].anchor if records else None
 
 
 def anchored(checkpoint: PartitionCheckpoint, edges: Watermarks) -> Look[tuple[SeenRecord, ...]]:

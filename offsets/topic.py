@@ -153,8 +153,14 @@ class TopicReader(Protocol):
         """
         ...
 
-    def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
-        """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone."""
+    def sample(
+        self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False
+    ) -> list[FullRecord]:
+        """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone, or far."""
+        ...
+
+    def rest(self) -> None:
+        """Hold nothing until the next question, which may be long in coming."""
         ...
 
     def stream(

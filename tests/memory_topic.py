@@ -248,7 +248,12 @@ class MemoryTopic:
             for each in self._visible(partition, wanted.from_, wanted.until)[: wanted.limit]
         ]
 
-    def sample(self, topic: str, partition: int, from_: int, until: int, limit: int) -> list[FullRecord]:
+    def rest(self) -> None:
+        """Hold nothing; nothing is held."""
+
+    def sample(
+        self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False
+    ) -> list[FullRecord]:
         """Read visible records until they reach a size."""
         self._asked("sample", topic)
         sampled: list[FullRecord] = []
@@ -261,7 +266,7 @@ class MemoryTopic:
                     timestamp=each.timestamp,
                     key=each.key,
                     value=each.value,
-                    headers=each.headers,
+                    headers=each.headers if headers else (),
                 )
             )
         return sampled

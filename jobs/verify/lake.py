@@ -232,6 +232,7 @@ class _Run:
             return None
         compacted = any(is_compacted(each.cleanup_policy) for each in self._chain.manifests.values())
         against, problems = compare(self._reader(), manifest, compacted=compacted)
+        self._reader().rest()  # the next day's files come first
         self._now.problems += problems
         return against
 

@@ -24,7 +24,7 @@ from jobs.steps import file_options
 from offsets.ledger import read_ledger
 from offsets.model import Manifest, Verdict, day_in
 from tests.local_engine import RULES, ZONE, LocalEngine, desk, order
-from tests.memory_topic import MemoryTopic
+from tests.memory_topic import MemoryTopic, Transaction
 
 FIRST = date(2026, 3, 28)
 NEXT = FIRST + timedelta(days=1)
@@ -197,3 +197,15 @@ def test_places_lie_apart_and_within_what_is_read(rows: int, tmp_path: Path) -> 
     if rows > SAMPLE_ROWS:
         assert len(sampled) > 0.9 * SAMPLE_ROWS
         assert {part for part, _, _ in chosen} == {0, 1, 2}
+
+
+def test_a_sample_without_a_record_leaves_the_guess(tmp_path: Path) -> None:
+    """It said that a row takes nothing, and the whole day went through one task."""
+    topic = MemoryTopic()
+    start = day_in(ZONE, FIRST).start
+    aborted = Transaction()
+    for number in range(1_000):
+        topic.produce(0, b"dropped", start + timedelta(seconds=number), transaction=aborted)
+    topic.end(aborted, commit=False, at=start + timedelta(hours=1))
+    found, _ = sample(tmp_path, topic)
+    assert found is None

@@ -7,9 +7,9 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 
 from offsets.errors import OffsetsLost
-from offsets.model import Checkpoint, EndFrom, Watermarks, day_in
-from offsets.survey import SAMPLE, TRIES, FoundEnd, find_end, survey
-from offsets.topic import look_together, retention_of
+from offsets.model import Anchor, Checkpoint, EndFrom, Watermarks, day_in
+from offsets.survey import NARROW, SAMPLE, TRIES, FoundEnd, _last_before, find_end, survey
+from offsets.topic import Look, Stretch, look_together, retention_of
 from tests.manifests import checkpoint
 from tests.memory_topic import MemoryTopic, Transaction
 
@@ -218,6 +218,36 @@ def test_the_anchor_of_a_first_start_is_found_far_back() -> None:
     start = survey(topic, "orders", DAY, GRACE, FUTURE, None).partitions[0].start
     assert start is not None
     assert (start.offset, start.anchor and start.anchor.offset) == (501, 0)
+
+
+@pytest.mark.parametrize("aborted", [0, 1, 99, 5_000, 12_345])
+def test_the_anchor_behind_a_long_invisible_tail_is_found_by_few_records(aborted: int) -> None:
+    """The window in which it lay was read whole: ten times the tail, as records in memory."""
+    topic = MemoryTopic()
+    fill(topic, range(1), per_hour=20_000)
+    dropped = Transaction()
+    for _ in range(aborted):
+        topic.produce(0, b"v", at(1), transaction=dropped)
+    if aborted:
+        topic.end(dropped, commit=False, at=at(1))
+    edges = topic.watermarks("orders", [0])[0]
+    asked: list[Stretch] = []
+
+    def look() -> Look[Anchor | None]:
+        steps, found = _last_before(edges, edges.high), None
+        try:
+            stretch = next(steps)
+            while True:
+                asked.append(stretch)
+                found = yield stretch
+                stretch = steps.send(found)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+    anchor = look_together(topic, "orders", {0: look()})[0]
+    assert anchor is not None
+    assert anchor.offset == 19_999
+    assert max(stretch.limit for stretch in asked) <= NARROW
 
 
 def test_a_new_partition_starts_at_its_beginning_whatever_its_stamps_say() -> None:
