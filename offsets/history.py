@@ -12,7 +12,15 @@ from itertools import pairwise
 
 from offsets.days import ONE_DAY, days_of
 from offsets.errors import ConfigWrong, DayTaken, LedgerBroken
-from offsets.ledger import Ledger, LedgerReader, check_link, read_linked, read_manifest, require_committed
+from offsets.ledger import (
+    Ledger,
+    LedgerReader,
+    check_link,
+    read_linked,
+    read_manifest,
+    require_committed,
+    require_first,
+)
 from offsets.manifest import require_lists
 from offsets.model import (
     Accepted,
@@ -178,9 +186,16 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     if own:
         for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
             check_link(one, other)
-    return History(
-        date=day, earlier=_earlier(reader, older, before, own), before=before, own=own, after=after
-    )
+    earlier = _earlier(reader, older, before, own)
+    require_first(min(days[0], day), _first_day(day, earlier, after))
+    return History(date=day, earlier=earlier, before=before, own=own, after=after)
+
+
+def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...]) -> date:
+    """Return the lake's first day: late rows of a later one may lie there, and are looked for there."""
+    if earlier:
+        return earlier[0].date
+    return (after[0].contract.first_day if after else None) or day
 
 
 def _earlier(

@@ -134,8 +134,8 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     if newest.earlier is None:
         return _read_back(reader)
     days = (*days_of(newest.earlier), newest.day)
-    _require_first(dates[0], days[0].date)
-    _require_first(dates[0], newest.contract.first_day)
+    require_first(dates[0], days[0].date)
+    require_first(dates[0], newest.contract.first_day)
     return Ledger(days, newest)
 
 
@@ -199,10 +199,15 @@ def check_first(oldest: Manifest) -> None:
     Raises:
         LedgerBroken: days before it were removed.
     """
-    _require_first(oldest.day.date, oldest.contract.first_day)
+    require_first(oldest.day.date, oldest.contract.first_day)
 
 
-def _require_first(oldest: date, first: date | None) -> None:
+def require_first(oldest: date, first: date | None) -> None:
+    """Check that the oldest day that is there is the lake's first, where that is known.
+
+    Raises:
+        LedgerBroken: days before it were removed.
+    """
     if first and first != oldest:
         raise LedgerBroken(
             expected=f"{first}, the first day of this lake, to be there",

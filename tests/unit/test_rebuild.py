@@ -732,3 +732,30 @@ def test_late_rows_of_removed_later_days_are_doubled_by_neither_a_run_nor_a_rebu
     run_day(desk(lake, topic, late=Late.AMEND), FOURTH)
     assert state(lake) == before
     assert problems(lake) == ()
+
+
+# -- what a rebuild must not drop or file twice, and advice that leads out
+
+
+@pytest.mark.parametrize(
+    "number, harm",
+    [(2, "manifest"), (2, "folder"), (2, "half a manifest"), (2, ""), (1, ""), (4, "manifest")],
+)
+def test_a_lake_without_its_first_day_is_not_built_on(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, number: int, harm: str
+) -> None:
+    """Late rows of a day may lie in the deleted one: by its folder's return they would be there twice."""
+    if number == 4:
+        when = midnight(FIFTH, ZONE) + timedelta(hours=2)
+        topic.produce(0, order(midnight(FIRST, ZONE) + timedelta(hours=5), n=99), when)
+        run_day(desk(lake, topic, late=Late.AMEND), FIFTH)
+    before, day = state(lake), [*DAYS, FIFTH][number]
+    (lake / f"date={FIRST}").rename(tmp_path / "away")
+    if harm:
+        lose(lake / f"date={day}", harm)
+    with pytest.raises(LedgerBroken, match=f"{FIRST}, the first day of this lake, to be there"):
+        rebuild(lake, topic, day)
+    (tmp_path / "away").rename(lake / f"date={FIRST}")
+    rebuild(lake, topic, day)
+    assert state(lake) == before
+    assert problems(lake) == ()
