@@ -7,6 +7,7 @@ the amendments that later days brought here are linked into the new folder. Writ
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,9 +17,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from jobs.amend import moves
 from jobs.storage import DAY_PREFIX, Lake, hashed, make_folder
 from offsets.errors import AuditFailed, LedgerBroken, VerifyFailed
 from offsets.history import History
+from offsets.ledger import build_first
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME
 from offsets.model import DataFile, FileOffsets, Manifest, Verdict, from_micros
 from offsets.ranges import Offsets
@@ -127,6 +130,23 @@ def require_no_strangers(lake: Lake, history: History) -> None:
             do="Nothing was changed. Move these files out of the day's folder, then build the day again.",
             files=strange,
         )
+
+
+def require_all_brought(lake: Lake, history: History) -> None:
+    """Check that no late file lies in the folder of a day, not the newest, as its only copy.
+
+    Raises:
+        LedgerBroken: one does, and would go with the old folder.
+    """
+    if history.own is None or not history.after:
+        return
+    for file, source, target in moves(lake, history.own):
+        if os.path.lexists(source) and not os.path.lexists(target):
+            raise LedgerBroken(
+                expected=f"{target}, to which {history.date} brought late rows",
+                found=f"{source} alone, which would go with the day's old folder",
+                do=build_first(file.day),
+            )
 
 
 def _names_in(history: History) -> Iterator[str]:

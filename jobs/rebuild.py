@@ -21,7 +21,7 @@ from jobs.amend import finish_moves
 from jobs.config import Late
 from jobs.daily import Outcome
 from jobs.hold import hold_against
-from jobs.kept import Kept, held_between, kept_of, require_no_strangers
+from jobs.kept import Kept, held_between, kept_of, require_all_brought, require_no_strangers
 from jobs.planning import Desk, Planned, plan_patiently
 from jobs.remake import remake
 from jobs.sizing import bytes_per_row
@@ -70,6 +70,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         history = read_history(desk.lake, day, removed=removed)
         _require_nothing_accepted(desk, history)
         require_no_strangers(desk.lake, history)
+        require_all_brought(desk.lake, history)
         if history.newest:
             finish_moves(desk.lake, history.newest, rebuilt=day)
         steps = Steps()

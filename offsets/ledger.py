@@ -238,6 +238,11 @@ def check_link(before: Manifest, after: Manifest) -> None:
         raise _broken(f"{after.day.date} and {before.day.date} record other bounds for the days before them")
 
 
+def build_first(day: date | None) -> str:
+    """Return the advice to build another day again before the one that was asked for."""
+    return f"Build {day} again first (`run --date {day} --force`)."
+
+
 def _missing(before: date, after: date) -> str:
     return f"{before + ONE_DAY} is missing between {before} and {after}"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -757,5 +758,26 @@ def test_a_lake_without_its_first_day_is_not_built_on(
         rebuild(lake, topic, day)
     (tmp_path / "away").rename(lake / f"date={FIRST}")
     rebuild(lake, topic, day)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_late_rows_that_still_lie_in_an_older_days_folder_do_not_go_with_it(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    before = state(lake)
+    (target,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    source = lake / f"date={THIRD}/_late/date={SECOND}" / target.name
+    source.parent.mkdir(parents=True, exist_ok=True)
+    target.rename(source)
+    advice = rf"uild {SECOND} again first \(`run --date {SECOND} --force`\)"
+    with pytest.raises(LedgerBroken, match=advice):
+        rebuild(lake, topic, THIRD)
+    assert source.exists()
+    assert any(re.search(advice, each) for each in problems(lake))
+    rebuild(lake, topic, SECOND)
+    (told,) = [each for each in problems(lake) if "still there" in each]
+    assert f"`run --date {THIRD} --force`" in told
+    rebuild(lake, topic, THIRD)
     assert state(lake) == before
     assert problems(lake) == ()
