@@ -69,7 +69,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         removed = not desk.lake.has_manifest(day) and bool(desk.lake.amended_by(day))
         history = read_history(desk.lake, day, removed=removed)
         _require_nothing_accepted(desk, history)
-        require_no_strangers(desk.lake, history)
+        require_no_strangers(desk.lake, history, desk.settings.topic)
         require_all_brought(desk.lake, history)
         if history.newest:
             finish_moves(desk.lake, history.newest, rebuilt=day)

@@ -13,6 +13,8 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from jobs import storage
@@ -779,5 +781,27 @@ def test_late_rows_that_still_lie_in_an_older_days_folder_do_not_go_with_it(
     (told,) = [each for each in problems(lake) if "still there" in each]
     assert f"`run --date {THIRD} --force`" in told
     rebuild(lake, topic, THIRD)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("what", ["another table", "another day", "no Parquet"])
+def test_a_file_of_somebody_else_that_is_named_like_ours_is_kept(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, what: str
+) -> None:
+    before, folder = state(lake), lake / f"date={FOURTH}"
+    lose(folder, "manifest")
+    strange = folder / "part-00000-4c2f1b0e-a1b2-4c3d-9e8f-001122334455.c000.snappy.parquet"
+    if what == "another table":
+        pq.write_table(pa.table({"precious": [1, 2, 3]}), strange)
+    elif what == "another day":
+        shutil.copy(next((lake / f"date={SECOND}").glob("part-*")), strange)
+    else:
+        strange.write_bytes(b"PAR1")
+    with pytest.raises(VerifyFailed, match=f"found {re.escape(strange.name)}; Move|{strange.name}"):
+        rebuild(lake, topic, FOURTH)
+    strange.rename(tmp_path / "away")
+    (folder / "part-20260402T010203-0a1b2c-00000.parquet").write_bytes(b"PAR1")
+    rebuild(lake, topic, FOURTH)
     assert state(lake) == before
     assert problems(lake) == ()
