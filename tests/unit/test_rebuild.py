@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import structlog
 
 from jobs import storage
 from jobs.config import Late
@@ -803,5 +804,38 @@ def test_a_file_of_somebody_else_that_is_named_like_ours_is_kept(
     strange.rename(tmp_path / "away")
     (folder / "part-20260402T010203-0a1b2c-00000.parquet").write_bytes(b"PAR1")
     rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_a_file_that_comes_into_the_day_while_it_is_read_again_is_kept(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    sidecar = lake / f"date={SECOND}" / "_index.sidecar"
+    engine = LocalEngine(topic, between=lambda: sidecar.write_text("somebody's") and None)
+    with pytest.raises(VerifyFailed, match=sidecar.name):
+        rebuild(lake, topic, SECOND, engine=engine)
+    assert sidecar.read_text() == "somebody's"
+    sidecar.rename(tmp_path / "away")
+    rebuild(lake, topic, SECOND)
+
+
+def test_a_file_that_comes_into_the_day_just_before_the_exchange_stays_in_staging_and_is_named(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = Lake.exchange
+
+    def with_a_sidecar(self: Lake, staged: Path, day: date) -> None:
+        (self.day_folder(day) / "_index.sidecar").write_text("somebody's")
+        exchange(self, staged, day)
+
+    before = state(lake)
+    monkeypatch.setattr(Lake, "exchange", with_a_sidecar)
+    with structlog.testing.capture_logs() as said:
+        assert rebuild(lake, topic, SECOND).manifest.revision == 2
+    (kept,) = (lake / "_staging").glob("*/day/_index.sidecar")
+    assert kept.read_text() == "somebody's"
+    (warning,) = [each for each in said if each["log_level"] == "warning"]
+    assert str(kept) in str(warning)
     assert state(lake) == before
     assert problems(lake) == ()
