@@ -72,7 +72,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         require_no_strangers(desk.lake, history, desk.settings.topic)
         require_all_brought(desk.lake, history)
         if history.newest:
-            finish_moves(desk.lake, history.newest, rebuilt=day)
+            finish_moves(desk.lake, history.newest, leave_gone=history.newest is not history.own)
         steps = Steps()
         recorded = history.recorded() if history.known else None
         planned = _plan_again(desk, history, recorded) if recorded else _plan_anew(desk, history)
@@ -97,7 +97,8 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
             manifest = _exchange(desk, staged, audited, kept, remade, started, amend=amend)
             steps.end("commit")
             log.info("rebuilt", day=str(day), run=desk.run_id, revision=manifest.revision)
-        amended = finish_moves(desk.lake, history.after[-1] if history.after else manifest)
+        newest = history.after[-1] if history.after else manifest
+        amended = finish_moves(desk.lake, newest, leave_gone=newest is not manifest)
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=steps.seconds)
 
 

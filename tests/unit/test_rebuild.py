@@ -839,3 +839,135 @@ def test_a_file_that_comes_into_the_day_just_before_the_exchange_stays_in_stagin
     assert str(kept) in str(warning)
     assert state(lake) == before
     assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("harm", ["folder", "manifest", "half a manifest"])
+@pytest.mark.parametrize("one, other", [(SECOND, FOURTH), (THIRD, FIFTH)])
+def test_two_days_that_are_lost_apart_from_each_other_are_built_one_after_the_other(
+    lake: Path, topic: MemoryTopic, one: date, other: date, harm: str
+) -> None:
+    """Of lost folders the earlier comes first: late rows of the later one may have lain in it."""
+    move_on(topic)
+    for day in (FIFTH, FIFTH + timedelta(days=1)):
+        run_day(desk(lake, topic, late=Late.AMEND), day)
+    before = state(lake)
+    for day in (one, other):
+        lose(lake / f"date={day}", harm)
+    first, then = (one, other) if harm == "folder" else (other, one)
+    with pytest.raises((LedgerBroken, DayTaken), match=f"--date {first} --force|date={first}/_manifest.json"):
+        rebuild(lake, topic, then)
+    rebuild(lake, topic, first)
+    rebuild(lake, topic, then)
+    assert places(lake).keys() == places_of(before).keys()
+    if harm != "folder":
+        assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def places_of(state: tuple[object, ...]) -> dict[tuple[int, int], object]:
+    return state[0]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("restored", [SECOND, FOURTH])
+def test_of_two_lost_folders_one_may_come_back_from_a_backup(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, restored: date
+) -> None:
+    """Whatever was built again before: no late row lies in a day and in the folder of its run too."""
+    move_on(topic)
+    run_day(desk(lake, topic, late=Late.AMEND), FIFTH)
+    before = state(lake)
+    for day in (SECOND, FOURTH):
+        (lake / f"date={day}").rename(tmp_path / str(day))
+    if restored == FOURTH:
+        rebuild(lake, topic, SECOND)
+    else:
+        with pytest.raises(LedgerBroken, match=f"uild {SECOND} again first"):
+            rebuild(lake, topic, FOURTH)
+    (tmp_path / str(restored)).rename(lake / f"date={restored}")
+    rebuild(lake, topic, SECOND if restored == FOURTH else FOURTH)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("harm", ["folder", "manifest", "half a manifest"])
+@pytest.mark.parametrize("day", [SECOND, THIRD])
+def test_of_two_lost_days_in_a_row_one_must_come_back(
+    lake: Path, topic: MemoryTopic, day: date, harm: str
+) -> None:
+    for each in (SECOND, THIRD):
+        lose(lake / f"date={each}", harm)
+    with pytest.raises(LedgerBroken, match="Two days in a row are missing: restore one of them"):
+        rebuild(lake, topic, day)
+
+
+def test_a_newest_day_without_its_manifest_beside_another_one_is_built_first(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    before = state(lake)
+    for day in (SECOND, FOURTH):
+        lose(lake / f"date={day}", "manifest")
+    with pytest.raises(DayTaken, match=f"--date {FOURTH} --force"):
+        rebuild(lake, topic, SECOND)
+    rebuild(lake, topic, FOURTH)
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_a_newest_day_without_its_manifest_is_not_settled_while_its_late_rows_may_lie_in_a_lost_folder(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    before = state(lake)
+    lose(lake / f"date={FOURTH}", "manifest")
+    (lake / f"date={SECOND}").rename(tmp_path / "away")
+    with pytest.raises(LedgerBroken, match=f"Restore date={SECOND} from a backup"):
+        rebuild(lake, topic, FOURTH)
+    (tmp_path / "away").rename(lake / f"date={SECOND}")
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+
+
+def test_a_newest_day_without_its_manifest_does_not_wait_for_what_the_day_before_brought_elsewhere(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    before = state(lake)
+    lose(lake / f"date={FOURTH}", "manifest")
+    for path in lake.glob(f"date={SECOND}/late-{THIRD}-*"):
+        path.unlink()
+    with pytest.raises(DayTaken, match=f"--date {FOURTH} --force"):
+        rebuild(lake, topic, SECOND)
+    rebuild(lake, topic, FOURTH)
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("name", [f"date={SECOND}.bak", "date=20260329"])
+@pytest.mark.parametrize("harm", ["folder", "manifest"])
+def test_a_copy_of_a_day_beside_the_lakes_days_is_none_of_them(
+    lake: Path, topic: MemoryTopic, harm: str, name: str
+) -> None:
+    before = state(lake)
+    shutil.copytree(lake / f"date={SECOND}", lake / name)
+    lose(lake / f"date={FOURTH}", harm)
+    rebuild(lake, topic, FOURTH)
+    shutil.rmtree(lake / name)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("harm", ["folder", "manifest"])
+def test_a_lost_first_day_comes_back_from_a_backup_alone(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, harm: str
+) -> None:
+    backup = shutil.copytree(lake / f"date={FIRST}", tmp_path / "backup")
+    before = state(lake)
+    lose(lake / f"date={FIRST}", harm)
+    for command in (run_day, rebuild_day):
+        with pytest.raises((LedgerBroken, DayTaken), match=r"(?i)restore .* from a backup") as stopped:
+            command(desk(lake, topic, late=Late.AMEND), FIRST)
+        assert "--force" not in str(stopped.value)
+    shutil.rmtree(lake / f"date={FIRST}", ignore_errors=True)
+    shutil.copytree(backup, lake / f"date={FIRST}")
+    assert state(lake) == before
+    assert problems(lake) == ()
