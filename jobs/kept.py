@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jobs.amend import moves
-from jobs.storage import DAY_PREFIX, Lake, hashed, make_folder
+from jobs.storage import DAY_PREFIX, NFS, Lake, hashed, make_folder
 from offsets.errors import AuditFailed, LedgerBroken, VerifyFailed
 from offsets.history import History
 from offsets.ledger import build_first
@@ -39,8 +39,6 @@ OURS: Final = re.compile(
 """The names that a run gives to files, where no manifest tells any more; their footers name topic and day."""
 RUN: Final = re.compile(r"-\d{8}T\d{6}-[0-9a-f]{6}-\d+\.parquet$")
 """How such a name ends with the run's id, by which a file whose footer cannot be read is ours."""
-NFS: Final = ".nfs"
-"""How NFS names a file that was removed while somebody reads it; it goes by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

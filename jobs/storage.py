@@ -40,6 +40,8 @@ REMOVED: Final = "removed."
 DAY_PREFIX: Final = "date="
 LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
 """How the name of a late file begins: with the day whose run brought it."""
+NFS: Final = ".nfs"
+"""How NFS names a file that was removed while somebody reads it; it goes by itself."""
 NEXT_STEP: Final = {
     errno.ENOSPC: "Free some space; the day can then be run again.",
     errno.EDQUOT: "Raise the quota; the day can then be run again.",

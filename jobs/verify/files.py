@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from jobs.inspect import Whereabouts, whereabouts
 from jobs.report import ReadBack
-from jobs.storage import DAY_PREFIX, Lake, hashed
+from jobs.storage import DAY_PREFIX, NFS, Lake, hashed
 from jobs.verify.chain import Chain
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME, long_sets
 from offsets.model import DataFile, Manifest, Verdict, micros
@@ -87,7 +87,7 @@ def strangers(lake: Lake, chain: Chain, day: date) -> Iterator[str]:
     named = _names_in(chain, day)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if name in named or (path.is_dir() and not path.is_symlink()):
+        if name in named or (path.is_dir() and not path.is_symlink()) or path.name.startswith(NFS):
             continue
         if path.is_symlink():
             yield f"{path}: {LINK}"

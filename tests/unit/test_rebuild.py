@@ -971,3 +971,8 @@ def test_a_lost_first_day_comes_back_from_a_backup_alone(
     shutil.copytree(backup, lake / f"date={FIRST}")
     assert state(lake) == before
     assert problems(lake) == ()
+
+
+def test_what_nfs_keeps_of_a_removed_file_is_no_problem(lake: Path) -> None:
+    (lake / f"date={SECOND}" / ".nfs0001").touch()
+    assert problems(lake) == ()
