@@ -936,6 +936,8 @@ def test_a_person_is_shown_open_moves_losses_and_problems_as_they_are(
     render.verified(found)
     shown = capsys.readouterr().out
     assert f"late rows to {file.target}" in shown
+    render.verified(replace(found, open_moves=("/data/[x]/lake",)))
+    assert "late rows to /data/[x]/lake" in capsys.readouterr().out
     assert all(f"wrong {problem}" in shown for problem in found.problems)
     assert "not as committed (level records): 3 day(s)" in shown
     topic = a_lossy_lake(tmp_path / "lossy")
