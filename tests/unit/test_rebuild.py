@@ -808,11 +808,15 @@ def test_a_file_of_somebody_else_that_is_named_like_ours_is_kept(
     assert problems(lake) == ()
 
 
+def write(sidecar: Path) -> None:
+    sidecar.write_text("somebody's")
+
+
 def test_a_file_that_comes_into_the_day_while_it_is_read_again_is_kept(
     lake: Path, topic: MemoryTopic, tmp_path: Path
 ) -> None:
     sidecar = lake / f"date={SECOND}" / "_index.sidecar"
-    engine = LocalEngine(topic, between=lambda: sidecar.write_text("somebody's") and None)
+    engine = LocalEngine(topic, between=lambda: write(sidecar))
     with pytest.raises(VerifyFailed, match=sidecar.name):
         rebuild(lake, topic, SECOND, engine=engine)
     assert sidecar.read_text() == "somebody's"
