@@ -37,11 +37,11 @@ def moves_open(lake: Lake, manifest: Manifest) -> bool:
     return any(open_moves(lake, manifest)) and lake.days()[-1:] == [manifest.day.date]
 
 
-def finish_moves(lake: Lake, manifest: Manifest, rebuilt: date | None = None) -> Mapping[date, int]:
+def finish_moves(lake: Lake, manifest: Manifest, *, leave_gone: bool = False) -> Mapping[date, int]:
     """Finish the moves of the newest day; give the rows that each closed day received now.
 
-    A file that is gone altogether from the day that is about to be `rebuilt` is for the rebuild to find, and
-    so is one that waits for a folder that is gone.
+    Where another day is built again, a file that is gone altogether is left for its own day's rebuild to find
+    (`leave_gone`), and so is one that waits for a folder that is gone.
 
     Raises:
         NotPublished: the store refused; the day itself is committed.
@@ -50,10 +50,9 @@ def finish_moves(lake: Lake, manifest: Manifest, rebuilt: date | None = None) ->
     amended: Counter[date] = Counter()
     try:
         for file, source, target in moves(lake, manifest):
-            if file.day is not None and file.day == rebuilt:
-                gone = not source.exists() and not target.exists()
-                if gone or not target.parent.exists():
-                    continue
+            lost = not os.path.lexists(source) and not os.path.lexists(target)
+            if leave_gone and (lost or not target.parent.exists()):
+                continue
             if lake.amend(source, target) and file.day:
                 amended[file.day] += file.rows
     except StoreFailed as refused:

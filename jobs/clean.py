@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jobs.storage import REMOVED, STAGING_NAME, Lake, LockHolder
+from jobs.storage import REMOVED, STAGING_NAME, Lake, LockHolder, store_errors
 from offsets.errors import StoreFailed
 
 
@@ -33,6 +33,9 @@ def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]
     """List what lies in staging, or only what was last changed before an instant.
 
     A live run's folder is among it; one that a run removes meanwhile is not.
+
+    Raises:
+        StoreFailed: it cannot be looked at.
     """
     found = [each for path in lake.staged_runs() if (each := _described(path))]
     return [each for each in found if unchanged_since is None or each.changed < unchanged_since]
@@ -65,7 +68,7 @@ def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = Non
 
 def _described(path: Path) -> Orphan | None:
     """Describe an orphan; None where it has just been removed."""
-    with suppress(FileNotFoundError):
+    with store_errors(f"look at {path}"), suppress(FileNotFoundError):
         at = path.lstat().st_mtime
         day, _, run_id = path.name.removeprefix(REMOVED).partition(".")
         stats = list(_stats(path))
@@ -86,6 +89,6 @@ def _stats(folder: Path) -> Iterator[tuple[int, float]]:
         return
     for inner, _, names in os.walk(folder):
         for name in names:
-            with suppress(FileNotFoundError):
+            with store_errors(f"look at {Path(inner, name)}"), suppress(FileNotFoundError):
                 found = Path(inner, name).lstat()
                 yield found.st_size, found.st_mtime

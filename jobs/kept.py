@@ -7,6 +7,7 @@ the amendments that later days brought here are linked into the new folder. Writ
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -16,9 +17,11 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from jobs.storage import DAY_PREFIX, Lake, hashed, make_folder
+from jobs.amend import moves
+from jobs.storage import DAY_PREFIX, NFS, Lake, hashed, make_folder
 from offsets.errors import AuditFailed, LedgerBroken, VerifyFailed
 from offsets.history import History
+from offsets.ledger import build_first
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME
 from offsets.model import DataFile, FileOffsets, Manifest, Verdict, from_micros
 from offsets.ranges import Offsets
@@ -33,9 +36,9 @@ if TYPE_CHECKING:
 OURS: Final = re.compile(
     r"part-[^/]*\.parquet|_invalid/invalid-[^/]*\.parquet|_late/date=[^/]*/late-[^/]*\.parquet"
 )
-"""The names that a run gives to files, where no manifest tells any more."""
-NFS: Final = ".nfs"
-"""How NFS names a file that was removed while somebody reads it; it goes by itself."""
+"""The names that a run gives to files, where no manifest tells any more; their footers name topic and day."""
+RUN: Final = re.compile(r"-\d{8}T\d{6}-[0-9a-f]{6}-\d+\.parquet$")
+"""How such a name ends with the run's id, by which a file whose footer cannot be read is ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,28 +108,73 @@ def kept_of(lake: Lake, history: History) -> Kept:
     )
 
 
-def require_no_strangers(lake: Lake, history: History) -> None:
+def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
     """Check that a day's folder holds nothing that would go with the old folder, and is not ours.
 
     Raises:
         VerifyFailed: it does.
     """
     folder = lake.day_folder(history.date)
-    named = set(_names_in(history))
-    found = [
-        path
-        for path in sorted(folder.rglob("*"))
-        if (path.is_symlink() or not path.is_dir()) and not path.name.startswith(NFS)
-    ]
-    inside = {path.relative_to(folder).as_posix() for path in found}
-    ours = set() if history.own else {name for name in inside if OURS.fullmatch(name)}
-    if strange := sorted(inside - named - ours):
+    if strange := strangers_in(folder, history, topic):
         raise VerifyFailed(
             expected=f"{folder} to hold nothing but what manifests name, since a rebuild replaces it",
             found=f"{', '.join(strange[:9])}{' and more' if len(strange) > 9 else ''}",
             do="Nothing was changed. Move these files out of the day's folder, then build the day again.",
             files=strange,
         )
+
+
+def strangers_in(folder: Path, history: History, topic: str) -> list[str]:
+    """List what lies in a day's folder, wherever that is by now, and is not ours."""
+    named = set(_names_in(history))
+    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
+    names = ((path, path.relative_to(folder).as_posix()) for path in paths if not path.name.startswith(NFS))
+    return sorted(
+        name
+        for path, name in names
+        if name not in named and (history.own or not _is_ours(path, name, topic, history.date))
+    )
+
+
+def _is_ours(path: Path, name: str, topic: str, day: date) -> bool:
+    """Return whether a file that no manifest names was written by a run of the day."""
+    if path.is_symlink() or not OURS.fullmatch(name):
+        return False
+    origin = _origin(path)
+    return origin == _footer_of(topic, day) if origin else bool(RUN.search(name))
+
+
+def _origin(path: Path) -> tuple[bytes | None, bytes | None] | None:
+    """Read from which topic and by which day's run a file is; None where its footer cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        said = pq.read_metadata(path).metadata or {}
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+    return said.get(b"kafka_daily.topic"), said.get(b"kafka_daily.day")
+
+
+def _footer_of(topic: str, day: date) -> tuple[bytes, bytes]:
+    return topic.encode(), day.isoformat().encode()
+
+
+def require_all_brought(lake: Lake, history: History) -> None:
+    """Check that no late file lies in the folder of a day, not the newest, as its only copy.
+
+    Raises:
+        LedgerBroken: one does, and would go with the old folder.
+    """
+    if history.own is None or not history.after:
+        return
+    for file, source, target in moves(lake, history.own):
+        if os.path.lexists(source) and not os.path.lexists(target):
+            raise LedgerBroken(
+                expected=f"{target}, to which {history.date} brought late rows",
+                found=f"{source} alone, which would go with the day's old folder",
+                do=build_first(file.day),
+            )
 
 
 def _names_in(history: History) -> Iterator[str]:
@@ -151,7 +199,7 @@ def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[in
         with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
             said = pq.read_metadata(path).metadata or {}
             origin = said[b"kafka_daily.topic"], said[b"kafka_daily.day"]
-            if origin == (topic.encode(), history.date.isoformat().encode()):
+            if origin == _footer_of(topic, history.date):
                 for part, from_, until in json.loads(said[b"kafka_daily.offsets"]):
                     low, high = edges.get(part, (from_, until))
                     edges[part] = min(low, from_), max(high, until)

@@ -21,7 +21,7 @@ from jobs.amend import finish_moves
 from jobs.config import Late
 from jobs.daily import Outcome
 from jobs.hold import hold_against
-from jobs.kept import Kept, held_between, kept_of, require_no_strangers
+from jobs.kept import Kept, held_between, kept_of, require_all_brought, require_no_strangers, strangers_in
 from jobs.planning import Desk, Planned, plan_patiently
 from jobs.remake import remake
 from jobs.sizing import bytes_per_row
@@ -69,9 +69,10 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         removed = not desk.lake.has_manifest(day) and bool(desk.lake.amended_by(day))
         history = read_history(desk.lake, day, removed=removed)
         _require_nothing_accepted(desk, history)
-        require_no_strangers(desk.lake, history)
+        require_no_strangers(desk.lake, history, desk.settings.topic)
+        require_all_brought(desk.lake, history)
         if history.newest:
-            finish_moves(desk.lake, history.newest, rebuilt=day)
+            finish_moves(desk.lake, history.newest, leave_gone=history.newest is not history.own)
         steps = Steps()
         recorded = history.recorded() if history.known else None
         planned = _plan_again(desk, history, recorded) if recorded else _plan_anew(desk, history)
@@ -79,7 +80,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         kept = kept_of(desk.lake, history)
         steps.end("plan")
         log.info("rebuilding", day=str(day), offsets=plan.offsets, revision=kept.revision)
-        with staging(desk, day) as staged:
+        with staging(desk, day, lambda staged: _holds_strangers(desk, history, staged)) as staged:
             if desk.lake.day_folder(day).exists():
                 desk.lake.require_exchange(staged)
             started = desk.now()
@@ -91,12 +92,27 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
                 hold_against(audited, recorded)
             remade = tuple(remake(desk, history, kept.damaged, staged))
             steps.end("audit")
+            require_no_strangers(desk.lake, history, desk.settings.topic)
             amend = recorded is None and desk.settings.late is Late.AMEND
             manifest = _exchange(desk, staged, audited, kept, remade, started, amend=amend)
             steps.end("commit")
             log.info("rebuilt", day=str(day), run=desk.run_id, revision=manifest.revision)
-        amended = finish_moves(desk.lake, history.after[-1] if history.after else manifest)
+        newest = history.after[-1] if history.after else manifest
+        amended = finish_moves(desk.lake, newest, leave_gone=newest is not manifest)
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=steps.seconds)
+
+
+def _holds_strangers(desk: Desk, history: History, staged: Path) -> bool:
+    """Return whether somebody wrote into the old folder just before the exchange, and name what."""
+    old = staged / "day"
+    strange = strangers_in(old, history, desk.settings.topic)
+    if strange:
+        log.warning(
+            "files of somebody else came into the day while it was exchanged: they are kept in staging, "
+            "where `clean --execute` would remove them",
+            files=[str(old / name) for name in strange],
+        )
+    return bool(strange)
 
 
 def _require_nothing_accepted(desk: Desk, history: History) -> None:

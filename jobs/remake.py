@@ -17,6 +17,7 @@ from jobs.planning import Desk, Planned
 from jobs.record.rules import Rules, rules_of
 from jobs.sizing import bytes_per_row
 from jobs.steps import Steps, audit_day, file_options, require_retained, settle_plan
+from offsets.days import days_of
 from offsets.errors import OffsetsLost
 from offsets.history import History, Recorded
 from offsets.model import DataFile, Day, Manifest, Verdict, after_compaction, from_micros
@@ -86,5 +87,7 @@ def _rules(by: Manifest) -> Rules:
 
 
 def _days_before(history: History, by: Manifest) -> tuple[Day, ...]:
+    if by.earlier is not None:
+        return days_of(by.earlier)
     after = (each.day for each in history.after if each.day.date < by.day.date)
     return (*history.earlier, history.recorded().day, *after)

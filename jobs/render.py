@@ -101,7 +101,7 @@ def preview(seen: Preview, files: int | None) -> None:
     if seen.committed:
         committed_already(seen.committed)
         for target in seen.open_moves:
-            out.print(f"open move: the next run brings late rows to {target}")
+            out.print(f"open move: the next run brings late rows to {target}", markup=False)
     elif seen.planned is None or files is None:
         nothing_due(seen.next_day, seen.due_at)
     else:
@@ -205,7 +205,7 @@ def orphans(found: Sequence[Orphan], now: datetime, *, removed: bool) -> None:
     table = _table("day", "run", "files", "size", "last changed")
     for each in found:
         age = f"{(now - each.changed).total_seconds() / 3600:.1f} h ago"
-        table.add_row(each.day, each.run_id, str(each.files), size(each.bytes), age)
+        table.add_row(escape(each.day), escape(each.run_id), str(each.files), size(each.bytes), age)
     out.print(table)
     out.print("removed" if removed else "still there, and read by nobody; `clean --execute` removes it")
 
@@ -261,7 +261,7 @@ def statuses(status: Status) -> None:
     for day in status.days:
         _lost(day.date, day.lost)
     for target in status.open_moves:
-        out.print(f"open move: the next run brings late rows to {target}")
+        out.print(f"open move: the next run brings late rows to {target}", markup=False)
     when = "is due now" if status.due else f"is due at {_when(status.due_at)}"
     out.print(f"next day: {status.next_day} {when}")
     if status.holder:
@@ -272,7 +272,7 @@ def statuses(status: Status) -> None:
         }
         out.print(f"lock: {left[status.holder_alive]} {status.holder}")
     for name in status.staged:
-        out.print(f"staging: {name}")
+        out.print(f"staging: {name}", markup=False)
 
 
 def verified(found: Verified) -> None:
@@ -292,7 +292,7 @@ def verified(found: Verified) -> None:
     for day in found.ledger:
         _lost(day.date, day.lost)
     for target in found.open_moves:
-        out.print(f"open move: the next run brings late rows to {target}")
+        out.print(f"open move: the next run brings late rows to {target}", markup=False)
     for problem in found.problems:
         out.print(f"[red]wrong[/] {escape(problem)}")
     looked = f"{found.days} day(s), {found.files} file(s), {found.rows:,} rows, {size(found.bytes)}"

@@ -10,7 +10,7 @@ import os
 import platform
 import socket
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -41,10 +41,11 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def staging(desk: Desk, day: date) -> Iterator[Path]:
+def staging(desk: Desk, day: date, keep: Callable[[Path], bool] = lambda _: False) -> Iterator[Path]:
     """Make the run's staging folder, and remove it on every way out but an AuditFailed: then it is evidence.
 
     What a full disk or a signal cut short would fill the disk further. Committed files no longer lie there.
+    `keep` is asked at a good end whether somebody else's files do.
     """
     staged = desk.lake.stage(day, desk.run_id)
     try:
@@ -57,7 +58,8 @@ def staging(desk: Desk, day: date) -> Iterator[Path]:
         if not _holds_old_day(desk, day, staged):
             desk.lake.discard_staging(staged)
         raise
-    desk.lake.discard_staging(staged)
+    if not keep(staged):
+        desk.lake.discard_staging(staged)
 
 
 def _holds_old_day(desk: Desk, day: date, staged: Path) -> bool:

@@ -40,6 +40,8 @@ REMOVED: Final = "removed."
 DAY_PREFIX: Final = "date="
 LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
 """How the name of a late file begins: with the day whose run brought it."""
+NFS: Final = ".nfs"
+"""How NFS names a file that was removed while somebody reads it; it goes by itself."""
 NEXT_STEP: Final = {
     errno.ENOSPC: "Free some space; the day can then be run again.",
     errno.EDQUOT: "Raise the quota; the day can then be run again.",
@@ -186,8 +188,8 @@ class Lake:
 
     def amended_by(self, day: date) -> list[Path]:
         """List the files that a day's run brought to earlier days."""
-        with store_errors(f"list {self.root}"):
-            return sorted(self.root.glob(f"{DAY_PREFIX}*/late-{day.isoformat()}-*"))
+        found = (path for each in self.days() for path in self._late_in(self.day_folder(each), day))
+        return sorted(path for path in found if path.name.startswith(f"late-{day.isoformat()}-"))
 
     def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[Path]:
         """List late files that runs of `by` or later brought into days whose folders changed since then."""
@@ -203,7 +205,9 @@ class Lake:
         return sorted(found)
 
     def _late_in(self, folder: Path, by: date) -> list[Path]:
-        with store_errors(f"list {folder}"), os.scandir(folder) as entries:
+        names: list[re.Match[str] | None] = []
+        gone = suppress(FileNotFoundError, NotADirectoryError)
+        with store_errors(f"list {folder}"), gone, os.scandir(folder) as entries:
             names = [LATE_NAME.match(entry.name) for entry in entries]
         return [folder / name.string for name in names if name and name[1] >= by.isoformat()]
 

@@ -12,7 +12,15 @@ from itertools import pairwise
 
 from offsets.days import ONE_DAY, days_of
 from offsets.errors import ConfigWrong, DayTaken, LedgerBroken
-from offsets.ledger import Ledger, LedgerReader, check_link, read_linked, read_manifest, require_committed
+from offsets.ledger import (
+    Ledger,
+    LedgerReader,
+    build_first,
+    check_link,
+    read_linked,
+    read_manifest,
+    require_first,
+)
 from offsets.manifest import require_lists
 from offsets.model import (
     Accepted,
@@ -162,6 +170,8 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
         LedgerBroken: a day that is read cannot be read, or the chain is broken elsewhere.
     """
     days = reader.days()
+    if days and day < days[0]:
+        require_first(days[0], _first_of(reader, days[0]))
     last = days[-1] + ONE_DAY * removed if days else day
     if not days or not days[0] <= day <= last:
         raise ConfigWrong(
@@ -171,16 +181,45 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
         )
     own = _own(reader, day)
     older = [each for each in days if each < day]
-    require_committed(reader, older)
+    if own is None:
+        _require_neighbours(reader, day, days)
+        _require_folders(reader, day, older)
     before = read_manifest(reader, older[-1]) if older else None
-    after = tuple(read_linked(reader, [each for each in days if each > day]))
+    after = tuple(_later(reader, day, [each for each in days if each > day]))
     _check_near(day, own, before, after)
     if own:
         for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
             check_link(one, other)
-    return History(
-        date=day, earlier=_earlier(reader, older, before, own), before=before, own=own, after=after
-    )
+    earlier = _earlier(reader, older, before, own)
+    require_first(min(days[0], day), _first_day(day, earlier, after))
+    return History(date=day, earlier=earlier, before=before, own=own, after=after)
+
+
+def _first_of(reader: LedgerReader, day: date) -> date | None:
+    """Return the lake's first day, as the oldest one that is there tells."""
+    own = _own(reader, day)
+    return own.contract.first_day if own else None
+
+
+def _later(reader: LedgerReader, day: date, days: list[date]) -> list[Manifest]:
+    """Read the later days; where the day's folder is gone, other ones may be lost too.
+
+    What those had brought there is gone with it: they are built after it, and then find none of it there.
+    """
+    if reader.has_day(day):
+        return read_linked(reader, days)
+    found = [each for later in days if (each := _own(reader, later))]
+    for one, other in pairwise(found):
+        if other.day.date == one.day.date + ONE_DAY:
+            check_link(one, other)
+    return found
+
+
+def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...]) -> date:
+    """Return the lake's first day: late rows of a later one may lie there, and are looked for there."""
+    if earlier:
+        return earlier[0].date
+    return (after[0].contract.first_day if after else None) or day
 
 
 def _earlier(
@@ -205,19 +244,45 @@ def _own(reader: LedgerReader, day: date) -> Manifest | None:
     return manifest
 
 
+def _require_neighbours(reader: LedgerReader, day: date, days: list[date]) -> None:
+    """Check that the days beside one without a manifest can be read: they alone tell what it held."""
+    for near in (day - ONE_DAY, day + ONE_DAY):
+        if near in days and _own(reader, near) is None:
+            raise _two_in_a_row(day, f"neither it nor {near} has a manifest that can be read")
+
+
+def _require_folders(reader: LedgerReader, day: date, older: list[date]) -> None:
+    """Check that no folder is gone in which late rows may lie of a day whose manifest no longer tells."""
+    for before, after in pairwise(older):
+        if after != before + ONE_DAY:
+            gone = before + ONE_DAY
+            raise LedgerBroken(
+                expected=f"all days before {day} to be there, since late rows of it may lie in each",
+                found=f"no folder of {gone}",
+                do=f"Restore date={gone} from a backup first." if reader.has_day(day) else build_first(gone),
+            )
+
+
 def _check_near(
     day: date, own: Manifest | None, before: Manifest | None, after: tuple[Manifest, ...]
 ) -> None:
     """Check that no other day is missing beside the one that is built again."""
     for neighbour, wanted in ((before, day - ONE_DAY), (next(iter(after), None), day + ONE_DAY)):
         if neighbour and neighbour.day.date != wanted:
+            found = f"{neighbour.day.date} is the nearest"
+            if own is None:
+                raise _two_in_a_row(day, found)
             raise LedgerBroken(
-                expected=f"{wanted} to be committed beside {day}",
-                found=f"{neighbour.day.date} is the nearest",
-                do=f"Build {wanted} again first: `run --date {wanted} --force`."
-                if own
-                else "Two days in a row are missing: restore one of them from a backup.",
+                expected=f"{wanted} to be committed beside {day}", found=found, do=build_first(wanted)
             )
+
+
+def _two_in_a_row(day: date, found: str) -> LedgerBroken:
+    return LedgerBroken(
+        expected=f"the days beside {day} to tell what it held",
+        found=found,
+        do="Two days in a row are missing: restore one of them from a backup.",
+    )
 
 
 def _begun(partition: int, begins: dict[int, int]) -> PartitionCheckpoint:

@@ -134,8 +134,8 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     if newest.earlier is None:
         return _read_back(reader)
     days = (*days_of(newest.earlier), newest.day)
-    _require_first(dates[0], days[0].date)
-    _require_first(dates[0], newest.contract.first_day)
+    require_first(dates[0], days[0].date)
+    require_first(dates[0], newest.contract.first_day)
     return Ledger(days, newest)
 
 
@@ -177,7 +177,7 @@ def require_committed(reader: LedgerReader, dates: Sequence[date]) -> None:
             raise _taken(reader, day)
     for before, after in pairwise(dates):
         if after != before + ONE_DAY:
-            raise _broken(_missing(before, after))
+            raise _hole(before, after)
 
 
 def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
@@ -199,10 +199,15 @@ def check_first(oldest: Manifest) -> None:
     Raises:
         LedgerBroken: days before it were removed.
     """
-    _require_first(oldest.day.date, oldest.contract.first_day)
+    require_first(oldest.day.date, oldest.contract.first_day)
 
 
-def _require_first(oldest: date, first: date | None) -> None:
+def require_first(oldest: date, first: date | None) -> None:
+    """Check that the oldest day that is there is the lake's first, where that is known.
+
+    Raises:
+        LedgerBroken: days before it were removed.
+    """
     if first and first != oldest:
         raise LedgerBroken(
             expected=f"{first}, the first day of this lake, to be there",
@@ -218,7 +223,7 @@ def check_link(before: Manifest, after: Manifest) -> None:
         LedgerBroken: it does not.
     """
     if after.day.date != before.day.date + ONE_DAY:
-        raise _broken(_missing(before.day.date, after.day.date))
+        raise _hole(before.day.date, after.day.date)
     if after.day.start != before.day.end:
         raise _broken(
             f"{before.day.date} ends at {before.day.end}, {after.day.date} starts at {after.day.start}"
@@ -233,22 +238,38 @@ def check_link(before: Manifest, after: Manifest) -> None:
         raise _broken(f"{after.day.date} and {before.day.date} record other bounds for the days before them")
 
 
-def _missing(before: date, after: date) -> str:
-    return f"{before + ONE_DAY} is missing between {before} and {after}"
+def build_first(day: date | None) -> str:
+    """Return the advice to build another day again before the one that was asked for."""
+    return f"Build {day} again first (`run --date {day} --force`)."
+
+
+def _hole(before: date, after: date) -> LedgerBroken:
+    gone = before + ONE_DAY
+    return LedgerBroken(
+        expected="each committed day to go on where the one before stopped",
+        found=f"{gone} is missing between {before} and {after}",
+        do=f"Build that one first (`run --date {gone} --force`), or restore it from a backup."
+        if after == gone + ONE_DAY
+        else "Two days in a row are missing: restore one of them from a backup.",
+    )
 
 
 def _broken(found: str) -> LedgerBroken:
     return LedgerBroken(
         expected="each committed day to go on where the one before stopped",
         found=found,
-        do="Build a missing day again (`run --date D --force`), or restore a changed one from a backup.",
+        do="Restore the changed one from a backup, or build it again (`run --date D --force`).",
     )
 
 
 def _taken(reader: LedgerReader, day: date) -> DayTaken:
+    days = reader.days()
+    again = f"build that day again first (`run --date {day} --force`), or restore it from a backup"
+    if day == days[0] and len(days) > 1:  # no day before it tells where it began
+        again = "restore it from a backup"
     return DayTaken(
         expected=f"{day} to be absent or committed by kafka-daily",
         found=f"its folder without {reader.manifest_place(day)}",
-        do=f"If its manifest was lost, build the day again (`run --date {day} --force`), or restore it "
-        "from a backup. If somebody else made that folder, move it away, then run the day.",
+        do=f"If its manifest was lost, {again}. If somebody else made that folder, move it away, then run "
+        "the day.",
     )

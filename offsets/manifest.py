@@ -198,8 +198,8 @@ def _read_list(where: str, read: ReadList | None, listing: Listing) -> bytes:
     raise LedgerBroken(
         expected=f"the list of {listing.offsets:,} offsets that {where} names in {LISTS_NAME} beside it",
         found=f"another one, of {len(text)} bytes" if text else "none",
-        do="Restore the day's folder from a backup. A day between two others can be made anew, too: "
-        "`run --date D --force`.",
+        do="Restore the day's folder from a backup. A day between two others can be made anew, too, and "
+        "so can the newest: `run --date D --force`.",
     )
 
 

@@ -6,6 +6,7 @@ with a sentence, and the other days are still looked at.
 
 from __future__ import annotations
 
+import errno
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,13 +26,14 @@ class Chain:
     """The manifests that can be read, and why the others cannot; `broken` may hold day folders of others.
 
     `days` have a folder, and are in order. `brought` are the names of the late files that manifests bring to
-    a day's folder, by its name.
+    a day's folder, by its name. `refused` are those of `broken` that the store refused to read.
     """
 
     manifests: Mapping[date, Manifest]
     broken: Mapping[date, str]
     days: tuple[date, ...]
     brought: Mapping[str, frozenset[str]]
+    refused: Mapping[date, str]
 
     @property
     def first(self) -> date | None:
@@ -54,19 +56,27 @@ class Chain:
 
 def read_chain(lake: Lake) -> Chain:
     """Read all manifests that can be read."""
-    manifests, broken = dict[date, Manifest](), dict[date, str]()
+    manifests, broken, refused = dict[date, Manifest](), dict[date, str](), dict[date, str]()
     for day in lake.days():
         try:
             if manifest := read_manifest(lake, day):
                 manifests[day] = manifest
         except (LedgerBroken, DayTaken, StoreFailed) as error:
             broken[day] = str(error)
+            if is_refusal(error.__cause__):
+                refused[day] = broken[day]
     return Chain(
         manifests=manifests,
         broken=broken,
         days=tuple(sorted([*manifests, *broken])),
         brought=_brought(manifests.values()),
+        refused=refused,
     )
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Return whether the store refused a read, apart from a file that has just gone: runs remove some."""
+    return isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 def _brought(manifests: Iterable[Manifest]) -> dict[str, frozenset[str]]:

@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from jobs.inspect import Whereabouts, whereabouts
 from jobs.report import ReadBack
-from jobs.storage import DAY_PREFIX, Lake, hashed
+from jobs.storage import DAY_PREFIX, NFS, Lake, hashed
 from jobs.verify.chain import Chain
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME, long_sets
 from offsets.model import DataFile, Manifest, Verdict, micros
@@ -48,9 +48,8 @@ class NamedFile:
 def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> NamedFile:
     """Find a file, and tell whether it lies where it must; only the newest day may have open moves."""
     found = whereabouts(lake, manifest, file)
-    own = lake.day_folder(manifest.day.date) / file.path
     newest = manifest.day.date == chain.newest
-    problem = _misplaced(lake, file, own, found, newest)
+    problem = _misplaced(lake, manifest, file, found, newest)
     return NamedFile(
         manifest=manifest,
         file=chain.as_it_is(file),
@@ -60,7 +59,10 @@ def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> Name
     )
 
 
-def _misplaced(lake: Lake, file: DataFile, own: Path, found: Whereabouts, newest: bool) -> str | None:
+def _misplaced(
+    lake: Lake, manifest: Manifest, file: DataFile, found: Whereabouts, newest: bool
+) -> str | None:
+    own = lake.day_folder(manifest.day.date) / file.path
     if file.target is None:
         return None if found.source else f"{own}: cannot be read (it is not there)"
     target = lake.root / file.target
@@ -71,7 +73,11 @@ def _misplaced(lake: Lake, file: DataFile, own: Path, found: Whereabouts, newest
     if found.source and found.target and not found.same:
         return f"{target}: another file than {own}, from where it is brought"
     if found.source and not newest:
-        return f"{own}: still there, though later days are committed; it belongs at {target}"
+        day = manifest.day.date if found.target else file.day
+        return (
+            f"{own}: still there, though later days are committed; it belongs at {target}; "
+            f"build {day} again first (`run --date {day} --force`)"
+        )
     return None
 
 
@@ -81,7 +87,7 @@ def strangers(lake: Lake, chain: Chain, day: date) -> Iterator[str]:
     named = _names_in(chain, day)
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if name in named or (path.is_dir() and not path.is_symlink()):
+        if name in named or (path.is_dir() and not path.is_symlink()) or path.name.startswith(NFS):
             continue
         if path.is_symlink():
             yield f"{path}: {LINK}"

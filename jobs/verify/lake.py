@@ -7,12 +7,14 @@ with what can be read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
 from typing import Final
+
+import structlog
 
 from jobs.inspect import amendments
 from jobs.parquet import read_back
@@ -21,6 +23,7 @@ from jobs.storage import Lake
 from jobs.verify.chain import (
     Chain,
     day_problems,
+    is_refusal,
     read_chain,
     shape_problems,
     sum_problems,
@@ -46,6 +49,7 @@ from offsets.model import Manifest, Verdict, is_compacted
 from offsets.ranges import Offsets
 from offsets.topic import TopicReader
 
+log = structlog.get_logger(__name__)
 Seen = Callable[[int, int], None]
 LOOKS: Final = 5
 """How often what looks wrong is looked at again, where each look tells something else."""
@@ -116,6 +120,7 @@ class _Run:
         self._lake, self._level, self._seen, self._reader = lake, level, seen, reader
         self._looks: dict[date | None, _Look] = {}
         self._now = _Look()
+        self._refused: list[str] = []
         self._done = self._total = 0
         self._take(chain)
 
@@ -128,7 +133,7 @@ class _Run:
         """Look at one day, or at the whole lake; and again at what looks wrong, as the lake is by then.
 
         A run may commit, bring late files to their days or exchange a folder meanwhile. Only what is wrong
-        twice in a row is told.
+        twice in a row is told, and what the store refused to read once; the rest is logged.
         """
         self._look_at([only] if only else [*self._chain.days, None], only)
         for _ in range(LOOKS):
@@ -137,8 +142,17 @@ class _Run:
                 return
             self._take(read_chain(self._lake))
             self._look_at(list(wrong), only)
+            self._log_gone(wrong)
             if all(self._looks[day].problems == told for day, told in wrong.items()):
                 return
+
+    def _log_gone(self, wrong: Mapping[date | None, list[str]]) -> None:
+        for day, told in wrong.items():
+            for problem in told:
+                if problem not in self._looks[day].problems and problem not in self._refused:
+                    log.warning(
+                        "wrong at one look and not at the next: a run may be at work", problem=problem
+                    )
 
     def _look_at(self, days: list[date | None], only: date | None) -> None:
         chain = self._chain
@@ -146,6 +160,7 @@ class _Run:
         brought = list(self._brought_to(only)) if only else []
         self._total += sum(len(each.files) for each in manifests) + sum(len(files) for _, files in brought)
         self._total += len(manifests) * (self._level is Level.KAFKA)
+        self._refused += [chain.refused[day] for day in days if day and day in chain.refused]
         for day in days:
             self._now = self._looks[day] = _Look()
             if day is None:
@@ -217,7 +232,10 @@ class _Run:
             if self._level is not Level.FILES:
                 problems += row_problems(named, back, self._days)
         except UNREADABLE as error:
-            return None, [*problems, f"{named.path}: cannot be read ({error})"]
+            problems.append(f"{named.path}: cannot be read ({error})")
+            if is_refusal(error):
+                self._refused.append(problems[-1])
+            return None, problems
         return back, problems
 
     def _read(self, path: Path) -> ReadBack:
@@ -247,7 +265,8 @@ class _Run:
         for look in self._looks.values():
             for name, partition, offsets in look.held:
                 everywhere.add(name, partition, offsets)
-        problems = (problem for look in self._looks.values() for problem in look.problems)
+        problems = [problem for look in self._looks.values() for problem in look.problems]
+        problems += [each for each in dict.fromkeys(self._refused) if each not in problems]
         return Verified(
             level=self._level,
             days=len(ledger),

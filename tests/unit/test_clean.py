@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from datetime import UTC, date, datetime, timedelta
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs import render
 from jobs.clean import clean, orphans
 from jobs.daily import run_day
 from jobs.storage import Lake, LockHolder
@@ -163,3 +165,31 @@ def test_a_second_removal_of_one_run_is_not_stopped_by_what_the_first_one_left(l
         (lake.root / "_staging" / name / "file").write_bytes(b"x")
     clean(lake, HOLDER)
     assert orphans(lake) == []
+
+
+@pytest.mark.parametrize("place", ["00000.parquet.part", "2026-03-28.dead"])
+def test_a_folder_that_can_be_listed_and_not_passed_is_the_stores_refusal(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The tests may run as root, whom no mode stops: so the call fails as it does for others."""
+    lstat = Path.lstat
+
+    def refusing(self: Path) -> os.stat_result:
+        if self.name == place:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return lstat(self)
+
+    monkeypatch.setattr(Path, "lstat", refusing)
+    with pytest.raises(StoreFailed, match="EACCES"):
+        orphans(lake)
+    with pytest.raises(StoreFailed, match="EACCES"):
+        clean(lake, HOLDER)
+
+
+def test_names_in_staging_are_shown_as_they_are(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ["2026-03-28.[red]", "[bold].[", "[.[x]"]
+    for name in names:
+        (lake.root / "_staging" / name).mkdir()
+    render.orphans(orphans(lake), datetime.now(UTC), removed=False)
+    shown = capsys.readouterr().out
+    assert all(part in shown for name in names for part in name.split("."))

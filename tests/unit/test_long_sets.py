@@ -13,6 +13,7 @@ from jobs.rebuild import rebuild_day
 from jobs.storage import Lake
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
+from offsets.errors import LedgerBroken
 from offsets.ledger import read_chain
 from offsets.manifest import LISTS_NAME, LONG
 from offsets.model import Verdict, day_in
@@ -79,6 +80,18 @@ def test_a_lost_or_changed_list_is_a_problem_and_a_rebuild_mends_it(
     place.unlink()
     assert any(LISTS_NAME in each for each in problems(lake, topic, level))
     rebuild_day(desk(lake, topic), DAYS[1].date)
+    assert problems(lake, topic) == ()
+
+
+def test_of_a_lost_list_of_the_newest_day_the_message_names_the_way_out(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    (lake / f"date={DAYS[1].date}" / LISTS_NAME).unlink()
+    with pytest.raises(LedgerBroken, match="so can the newest: `run --date D --force`"):
+        run_day(desk(lake, topic), DAYS[2].date)
+    rebuild_day(desk(lake, topic), DAYS[1].date)
+    assert problems(lake, topic) == ()
+    run_day(desk(lake, topic), DAYS[2].date)
     assert problems(lake, topic) == ()
 
 

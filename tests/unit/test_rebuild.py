@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -12,7 +13,10 @@ from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import structlog
 
 from jobs import storage
 from jobs.config import Late
@@ -731,4 +735,248 @@ def test_late_rows_of_removed_later_days_are_doubled_by_neither_a_run_nor_a_rebu
     rebuild(lake, topic, THIRD)
     run_day(desk(lake, topic, late=Late.AMEND), FOURTH)
     assert state(lake) == before
+    assert problems(lake) == ()
+
+
+# -- what a rebuild must not drop or file twice, and advice that leads out
+
+
+@pytest.mark.parametrize(
+    "number, harm",
+    [(2, "manifest"), (2, "folder"), (2, "half a manifest"), (2, ""), (1, ""), (4, "manifest")],
+)
+def test_a_lake_without_its_first_day_is_not_built_on(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, number: int, harm: str
+) -> None:
+    """Late rows of a day may lie in the deleted one: by its folder's return they would be there twice."""
+    if number == 4:
+        when = midnight(FIFTH, ZONE) + timedelta(hours=2)
+        topic.produce(0, order(midnight(FIRST, ZONE) + timedelta(hours=5), n=99), when)
+        run_day(desk(lake, topic, late=Late.AMEND), FIFTH)
+    before, day = state(lake), [*DAYS, FIFTH][number]
+    (lake / f"date={FIRST}").rename(tmp_path / "away")
+    if harm:
+        lose(lake / f"date={day}", harm)
+    with pytest.raises(LedgerBroken, match=f"{FIRST}, the first day of this lake, to be there"):
+        rebuild(lake, topic, day)
+    (tmp_path / "away").rename(lake / f"date={FIRST}")
+    rebuild(lake, topic, day)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_late_rows_that_still_lie_in_an_older_days_folder_do_not_go_with_it(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    before = state(lake)
+    (target,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    source = lake / f"date={THIRD}/_late/date={SECOND}" / target.name
+    source.parent.mkdir(parents=True, exist_ok=True)
+    target.rename(source)
+    advice = rf"uild {SECOND} again first \(`run --date {SECOND} --force`\)"
+    with pytest.raises(LedgerBroken, match=advice):
+        rebuild(lake, topic, THIRD)
+    assert source.exists()
+    assert any(re.search(advice, each) for each in problems(lake))
+    rebuild(lake, topic, SECOND)
+    (told,) = [each for each in problems(lake) if "still there" in each]
+    assert f"`run --date {THIRD} --force`" in told
+    rebuild(lake, topic, THIRD)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("what", ["another table", "another day", "no Parquet"])
+def test_a_file_of_somebody_else_that_is_named_like_ours_is_kept(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, what: str
+) -> None:
+    before, folder = state(lake), lake / f"date={FOURTH}"
+    lose(folder, "manifest")
+    strange = folder / "part-00000-4c2f1b0e-a1b2-4c3d-9e8f-001122334455.c000.snappy.parquet"
+    if what == "another table":
+        pq.write_table(pa.table({"precious": [1, 2, 3]}), strange)
+    elif what == "another day":
+        shutil.copy(next((lake / f"date={SECOND}").glob("part-*")), strange)
+    else:
+        strange.write_bytes(b"PAR1")
+    with pytest.raises(VerifyFailed, match=f"found {re.escape(strange.name)}; Move|{strange.name}"):
+        rebuild(lake, topic, FOURTH)
+    strange.rename(tmp_path / "away")
+    (folder / "part-20260402T010203-0a1b2c-00000.parquet").write_bytes(b"PAR1")
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def write(sidecar: Path) -> None:
+    sidecar.write_text("somebody's")
+
+
+def test_a_file_that_comes_into_the_day_while_it_is_read_again_is_kept(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    sidecar = lake / f"date={SECOND}" / "_index.sidecar"
+    engine = LocalEngine(topic, between=lambda: write(sidecar))
+    with pytest.raises(VerifyFailed, match=sidecar.name):
+        rebuild(lake, topic, SECOND, engine=engine)
+    assert sidecar.read_text() == "somebody's"
+    sidecar.rename(tmp_path / "away")
+    rebuild(lake, topic, SECOND)
+
+
+def test_a_file_that_comes_into_the_day_just_before_the_exchange_stays_in_staging_and_is_named(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = Lake.exchange
+
+    def with_a_sidecar(self: Lake, staged: Path, day: date) -> None:
+        (self.day_folder(day) / "_index.sidecar").write_text("somebody's")
+        exchange(self, staged, day)
+
+    before = state(lake)
+    monkeypatch.setattr(Lake, "exchange", with_a_sidecar)
+    with structlog.testing.capture_logs() as said:
+        assert rebuild(lake, topic, SECOND).manifest.revision == 2
+    (kept,) = (lake / "_staging").glob("*/day/_index.sidecar")
+    assert kept.read_text() == "somebody's"
+    (warning,) = [each for each in said if each["log_level"] == "warning"]
+    assert str(kept) in str(warning)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("harm", ["folder", "manifest", "half a manifest"])
+@pytest.mark.parametrize("one, other", [(SECOND, FOURTH), (THIRD, FIFTH)])
+def test_two_days_that_are_lost_apart_from_each_other_are_built_one_after_the_other(
+    lake: Path, topic: MemoryTopic, one: date, other: date, harm: str
+) -> None:
+    """Of lost folders the earlier comes first: late rows of the later one may have lain in it."""
+    move_on(topic)
+    for day in (FIFTH, FIFTH + timedelta(days=1)):
+        run_day(desk(lake, topic, late=Late.AMEND), day)
+    before = state(lake)
+    for day in (one, other):
+        lose(lake / f"date={day}", harm)
+    first, then = (one, other) if harm == "folder" else (other, one)
+    with pytest.raises((LedgerBroken, DayTaken), match=f"--date {first} --force|date={first}/_manifest.json"):
+        rebuild(lake, topic, then)
+    rebuild(lake, topic, first)
+    rebuild(lake, topic, then)
+    assert places(lake).keys() == places_of(before).keys()
+    if harm != "folder":
+        assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def places_of(state: tuple[object, ...]) -> dict[tuple[int, int], object]:
+    return state[0]  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("restored", [SECOND, FOURTH])
+def test_of_two_lost_folders_one_may_come_back_from_a_backup(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, restored: date
+) -> None:
+    """Whatever was built again before: no late row lies in a day and in the folder of its run too."""
+    move_on(topic)
+    run_day(desk(lake, topic, late=Late.AMEND), FIFTH)
+    before = state(lake)
+    for day in (SECOND, FOURTH):
+        (lake / f"date={day}").rename(tmp_path / str(day))
+    if restored == FOURTH:
+        rebuild(lake, topic, SECOND)
+    else:
+        with pytest.raises(LedgerBroken, match=f"uild {SECOND} again first"):
+            rebuild(lake, topic, FOURTH)
+    (tmp_path / str(restored)).rename(lake / f"date={restored}")
+    rebuild(lake, topic, SECOND if restored == FOURTH else FOURTH)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("harm", ["folder", "manifest", "half a manifest"])
+@pytest.mark.parametrize("day", [SECOND, THIRD])
+def test_of_two_lost_days_in_a_row_one_must_come_back(
+    lake: Path, topic: MemoryTopic, day: date, harm: str
+) -> None:
+    for each in (SECOND, THIRD):
+        lose(lake / f"date={each}", harm)
+    with pytest.raises(LedgerBroken, match="Two days in a row are missing: restore one of them"):
+        rebuild(lake, topic, day)
+
+
+def test_a_newest_day_without_its_manifest_beside_another_one_is_built_first(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    before = state(lake)
+    for day in (SECOND, FOURTH):
+        lose(lake / f"date={day}", "manifest")
+    with pytest.raises(DayTaken, match=f"--date {FOURTH} --force"):
+        rebuild(lake, topic, SECOND)
+    rebuild(lake, topic, FOURTH)
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_a_newest_day_without_its_manifest_is_not_settled_while_its_late_rows_may_lie_in_a_lost_folder(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    before = state(lake)
+    lose(lake / f"date={FOURTH}", "manifest")
+    (lake / f"date={SECOND}").rename(tmp_path / "away")
+    with pytest.raises(LedgerBroken, match=f"Restore date={SECOND} from a backup"):
+        rebuild(lake, topic, FOURTH)
+    (tmp_path / "away").rename(lake / f"date={SECOND}")
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+
+
+def test_a_newest_day_without_its_manifest_does_not_wait_for_what_the_day_before_brought_elsewhere(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    before = state(lake)
+    lose(lake / f"date={FOURTH}", "manifest")
+    for path in lake.glob(f"date={SECOND}/late-{THIRD}-*"):
+        path.unlink()
+    with pytest.raises(DayTaken, match=f"--date {FOURTH} --force"):
+        rebuild(lake, topic, SECOND)
+    rebuild(lake, topic, FOURTH)
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("name", [f"date={SECOND}.bak", "date=20260329"])
+@pytest.mark.parametrize("harm", ["folder", "manifest"])
+def test_a_copy_of_a_day_beside_the_lakes_days_is_none_of_them(
+    lake: Path, topic: MemoryTopic, harm: str, name: str
+) -> None:
+    before = state(lake)
+    shutil.copytree(lake / f"date={SECOND}", lake / name)
+    lose(lake / f"date={FOURTH}", harm)
+    rebuild(lake, topic, FOURTH)
+    shutil.rmtree(lake / name)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("harm", ["folder", "manifest"])
+def test_a_lost_first_day_comes_back_from_a_backup_alone(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, harm: str
+) -> None:
+    backup = shutil.copytree(lake / f"date={FIRST}", tmp_path / "backup")
+    before = state(lake)
+    lose(lake / f"date={FIRST}", harm)
+    for command in (run_day, rebuild_day):
+        with pytest.raises((LedgerBroken, DayTaken), match=r"(?i)restore .* from a backup") as stopped:
+            command(desk(lake, topic, late=Late.AMEND), FIRST)
+        assert "--force" not in str(stopped.value)
+    shutil.rmtree(lake / f"date={FIRST}", ignore_errors=True)
+    shutil.copytree(backup, lake / f"date={FIRST}")
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_what_nfs_keeps_of_a_removed_file_is_no_problem(lake: Path) -> None:
+    (lake / f"date={SECOND}" / ".nfs0001").touch()
     assert problems(lake) == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -16,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import structlog
 
 import jobs.daily
 import jobs.verify.lake
@@ -934,6 +936,8 @@ def test_a_person_is_shown_open_moves_losses_and_problems_as_they_are(
     render.verified(found)
     shown = capsys.readouterr().out
     assert f"late rows to {file.target}" in shown
+    render.verified(replace(found, open_moves=("/data/[x]/lake",)))
+    assert "late rows to /data/[x]/lake" in capsys.readouterr().out
     assert all(f"wrong {problem}" in shown for problem in found.problems)
     assert "not as committed (level records): 3 day(s)" in shown
     topic = a_lossy_lake(tmp_path / "lossy")
@@ -1083,3 +1087,38 @@ def test_a_ledger_shows_every_verdict(lake: Path) -> None:
     (first, *_) = look(lake).ledger
     assert isinstance(first, DayLedger)
     assert list(first.verdicts) == [verdict.value for verdict in Verdict]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("what", ["file", "manifest"])
+def test_a_read_error_that_is_gone_at_the_second_look_is_told(
+    lake: Path, monkeypatch: pytest.MonkeyPatch, level: Level, what: str
+) -> None:
+    """A disk that cannot be read once is no run that went on meanwhile."""
+    path = part(lake) if what == "file" else part(lake).parent / "_manifest.json"
+    reads: list[Path] = []
+    opened = Path.open
+
+    def failing(self: Path, *rest: Any, **named: Any) -> Any:
+        if self == path:
+            reads.append(path)
+            if len(reads) == 1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(self, *rest, **named)
+
+    monkeypatch.setattr(Path, "open", failing)
+    (told,) = look(lake, level).problems
+    assert str(path) in told
+    assert "Input/output error" in told
+    assert len(reads) > 1
+    assert look(lake, level).problems == ()
+
+
+def test_what_is_gone_at_the_second_look_is_logged(amended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stranger = part(amended).with_name("more.parquet")
+    stranger.write_bytes(b"x")
+    once(monkeypatch, "strange_folders", stranger.unlink)
+    with structlog.testing.capture_logs() as said:
+        assert problems(amended) == []
+    (warning,) = [each for each in said if each["log_level"] == "warning"]
+    assert str(stranger) in warning["problem"]
