@@ -239,7 +239,9 @@ def _own(reader: LedgerReader, day: date) -> Manifest | None:
         manifest = read_manifest(reader, day)
         if manifest:
             require_lists(manifest)
-    except (LedgerBroken, DayTaken):
+    except (LedgerBroken, DayTaken) as gone:
+        if "format" in gone.facts:  # a newer version wrote it, and knows what it says
+            raise
         return None
     return manifest
 

@@ -62,6 +62,7 @@ def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest
             expected=f"a manifest of format 1 to {FORMAT_VERSION} at {where}",
             found=f"format {version!r}",
             do="Run the version of kafka-daily that wrote it, or a newer one.",
+            format=version,
         )
     if not _fits(checksum, document):
         raise _damaged(where, "a checksum that does not fit the text: it was edited or cut")

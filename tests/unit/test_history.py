@@ -9,7 +9,7 @@ import pytest
 
 from offsets.errors import ConfigWrong, LedgerBroken
 from offsets.history import read_history
-from offsets.model import Accepted, LostOffsets
+from offsets.model import FORMAT_VERSION, Accepted, LostOffsets
 from tests.manifests import checkpoint
 from tests.unit.test_ledger import FIRST, Folders, chain
 
@@ -69,3 +69,14 @@ def test_a_day_at_an_end_of_the_chain_needs_its_own_manifest(gone: int, found: s
 def test_a_day_outside_of_the_chain_was_never_committed(step: int) -> None:
     with pytest.raises(ConfigWrong, match="--force"):
         read_history(Folders(*chain(3)), FIRST + timedelta(days=step))
+
+
+def test_a_day_that_a_newer_version_wrote_is_not_built_again_by_an_older_one() -> None:
+    """Its manifest was taken for damaged, so that `--force` would have put a day by old rules in its place."""
+    folders = Folders(*chain(3))
+    text = folders.texts[DAYS[1]]
+    assert text is not None
+    newer = f'"format_version": {FORMAT_VERSION}'.encode()
+    folders.texts[DAYS[1]] = text.replace(newer, b'"format_version": 99')
+    with pytest.raises(LedgerBroken, match="Run the version of kafka-daily that wrote it"):
+        read_history(folders, DAYS[1])
