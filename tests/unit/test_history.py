@@ -72,7 +72,7 @@ def test_a_day_outside_of_the_chain_was_never_committed(step: int) -> None:
 
 
 def test_a_day_that_a_newer_version_wrote_is_not_built_again_by_an_older_one() -> None:
-    """Its manifest was taken for damaged, so that `--force` would have put a day by old rules in its place."""
+    """Its manifest was taken for damaged: `--force` would have put a day by old rules in its place."""
     folders = Folders(*chain(3))
     text = folders.texts[DAYS[1]]
     assert text is not None
