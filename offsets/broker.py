@@ -59,6 +59,13 @@ REFUSED = {
 }
 SECRETS: Final = ("sasl.password", "sasl.username", "ssl.key.password")
 BEYOND = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+ELECTED: Final = {
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._NOENT,
+}
+"""What is answered to who does not know of a partition's new leader, or while there is none."""
 SAMPLED_AT_ONCE: Final = 128
 """So many partitions are sampled at a time: fetches may bring 128 KiB of each."""
 READ_AT_ONCE: Final = 8
@@ -290,7 +297,12 @@ class Broker:
             answers = self._admin.list_offsets(
                 request, isolation_level=isolation, request_timeout=self._request
             )
-            return {where.partition: self._result(answer).offset for where, answer in answers.items()}
+            try:
+                return {where.partition: self._result(answer).offset for where, answer in answers.items()}
+            except KafkaException as error:
+                if error.args[0].code() in ELECTED:
+                    self._metadata()  # the epoch of the leader comes from there
+                raise
 
         return self._patiently(f"offsets of {topic}", ask)
 
@@ -431,7 +443,7 @@ def _is_transient(error: BaseException) -> bool:
             KafkaError._RESOLVE,
             KafkaError._WAIT_COORD,
             KafkaError.LEADER_NOT_AVAILABLE,
-            KafkaError.NOT_LEADER_FOR_PARTITION,
             KafkaError.REQUEST_TIMED_OUT,
+            *ELECTED,
         }
     )

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from operator import methodcaller
 from typing import Any, Final, Protocol, cast
 
 from confluent_kafka import (
@@ -27,6 +28,8 @@ from offsets.topic import FullRecord, Headers, SeenRecord, Stretch, digest_of
 
 STATISTICS: Final = 0.5
 """Seconds between two statistics of a consumer."""
+_HEADERS: Final = methodcaller("headers")
+"""Where a key is not UTF-8 the client returns a broken list and an error: only a call through C sees both."""
 DRAGS: Final = 1.0
 """Seconds without a visible record after which invisible ones are worth a larger fetch."""
 MANY_DROPPED: Final = 16
@@ -83,7 +86,8 @@ class Fetcher:
         self, topic: str, froms: Mapping[int, int], *, give_way: bool = False
     ) -> Iterator[tuple[int, int, Message | None]]:
         """Yield partition, offset and message; None ends a partition, and `drop` ends it earlier."""
-        self._topic, self._open, self._dropped, self._statistics = topic, dict(froms), [], ""
+        self._forget_statistics()
+        self._topic, self._open, self._dropped = topic, dict(froms), []
         self._consumer.assign([TopicPartition(topic, part, from_) for part, from_ in froms.items()])
         visible = self._asked = time.monotonic()
         while self._open:
@@ -168,7 +172,10 @@ class Sample:
 
 @dataclass(slots=True)
 class Presence:
-    """The offsets of all visible records up to `until`; `hidden` reaches from there to the next one."""
+    """The offsets of all visible records up to `until`.
+
+    `hidden` reaches from there to what comes next, a record or the log's readable end.
+    """
 
     at: int
     until: int
@@ -178,7 +185,7 @@ class Presence:
 
     def take(self, offset: int, message: Message | None) -> None:
         """Note an offset."""
-        if message is not None and offset > self.until:
+        if offset > self.until:
             self.hidden = self.at, offset
         self.at = offset + 1
         self.done = message is None or self.at >= self.until
@@ -230,9 +237,7 @@ def _full(message: Message, offset: int, *, headers: bool) -> FullRecord:
 
 def _headers(message: Message, offset: int) -> Headers:
     try:
-        found = message.headers()
-        # where a key is not UTF-8 the client may leave its error for the next call
-        return cast("Headers", tuple(found or ()))
+        return cast("Headers", tuple(_HEADERS(message) or ()))
     except (SystemError, UnicodeError):
         raise ConfigWrong(
             expected="the keys of headers to be UTF-8, where records are read by the second client",

@@ -170,3 +170,17 @@ def test_a_large_aborted_transaction_goes_by_however_long_it_takes(
     assert time.monotonic() - began < 1, "what is known to be invisible is read again"
     assert impatient.present_of("orders", {0: (0, count + 2)}) == {0: Offsets([(count + 1, count + 2)])}
     impatient.close()
+
+
+def test_a_broker_that_restarts_between_two_questions_is_asked_again() -> None:
+    """It fences who asks by the epoch of before: a bare KafkaException, and so a bug (70)."""
+    with BrokerProcess() as own:
+        admin = AdminClient({"bootstrap.servers": own.bootstrap_servers, "log_level": "0"})
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+        client = Client({"bootstrap.servers": own.bootstrap_servers, "log_level": "0"}, timedelta(seconds=30))
+        client.describe("orders")
+        before = client.watermarks("orders", [0])
+        own.restart()
+        assert client.watermarks("orders", [0]) == before
+        assert client.offsets_at("orders", {0: 0}) == {0: None}
+        client.close()
