@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Final
 
 from jobs.amend import moves
 from jobs.storage import DAY_PREFIX, NFS, Lake, hashed, make_folder
-from offsets.errors import AuditFailed, LedgerBroken, VerifyFailed
+from offsets.errors import AuditFailed, LedgerBroken, OffsetsLost, VerifyFailed
 from offsets.history import History
 from offsets.ledger import build_first
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME
-from offsets.model import DataFile, FileOffsets, Manifest, Verdict, from_micros
+from offsets.model import DataFile, FileOffsets, Gaps, Manifest, Verdict, from_micros
 from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def strangers_in(folder: Path, history: History, topic: str) -> list[str]:
     """List what lies in a day's folder, wherever that is by now, and is not ours."""
     named = set(_names_in(history))
     paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    names = ((path, path.relative_to(folder).as_posix()) for path in paths if not path.name.startswith(NFS))
+    names = ((path, path.relative_to(folder).as_posix()) for path in paths if not NFS.fullmatch(path.name))
     return sorted(
         name
         for path, name in names
@@ -169,9 +169,9 @@ def require_all_brought(lake: Lake, history: History) -> None:
     if history.own is None or not history.after:
         return
     for file, source, target in moves(lake, history.own):
-        if os.path.lexists(source) and not os.path.lexists(target):
+        if os.path.lexists(source) and _digest(target) != file.sha256:
             raise LedgerBroken(
-                expected=f"{target}, to which {history.date} brought late rows",
+                expected=f"{target}, to which {history.date} brought late rows, as its manifest says",
                 found=f"{source} alone, which would go with the day's old folder",
                 do=build_first(file.day),
             )
@@ -251,6 +251,7 @@ def _described(lake: Lake, path: Path) -> DataFile:
     try:
         back = read_back(path)
         offsets = {partition: each for partition, each in back.offsets.items() if each is not None}
+        _read_whole(path)
     except (OSError, ValueError) as error:
         raise LedgerBroken(
             expected=f"{path}, which the day brought there, to be readable",
@@ -281,6 +282,44 @@ def _described(lake: Lake, path: Path) -> DataFile:
     )
 
 
+def _read_whole(path: Path) -> None:
+    """Read every value of a file, whose hash nobody knows any more.
+
+    Raises:
+        OSError, ValueError: a page of it is damaged.
+    """
+    import pyarrow.parquet as pq
+
+    source = pq.ParquetFile(path)
+    for group in range(source.num_row_groups):
+        source.read_row_group(group, use_threads=False)
+
+
+def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> None:
+    """Check that Kafka delivered again what the files of a day without a manifest hold.
+
+    Raises:
+        OffsetsLost: it did not, so that the old folder alone holds it.
+    """
+    from jobs.parquet import read_back
+
+    if history.own:
+        return
+    folder = lake.day_folder(history.date)
+    brought_here = set(folder.glob("late-*.parquet"))
+    for path in sorted(set(folder.rglob("*.parquet")) - brought_here):
+        with suppress(OSError, ValueError, KeyError):
+            offsets = read_back(path).offsets
+            for gap in gaps:
+                if lost := (offsets.get(gap.partition) or Offsets()) & gap.offsets:
+                    raise OffsetsLost(
+                        expected=f"Kafka to hold what {path} does",
+                        found=f"nothing at {lost} of partition {gap.partition}",
+                        do="The old folder stays: it alone holds these records. Restore its manifest from a "
+                        "backup.",
+                    )
+
+
 def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
     """Read which offsets files hold, all together.
 
@@ -301,7 +340,14 @@ def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
                 do="Build the day that it lies in again first, or restore it from a backup.",
             ) from error
         found.append({partition: each or Offsets() for partition, each in back.offsets.items()})
-    return joined_by_partition(found)
+    try:
+        return joined_by_partition(found)
+    except ValueError as twice:
+        raise LedgerBroken(
+            expected=f"each row once in {', '.join(map(str, files))}",
+            found=str(twice),
+            do="Move the copy out of the lake, then build the day again.",
+        ) from None
 
 
 def without(

@@ -21,7 +21,15 @@ from jobs.amend import finish_moves
 from jobs.config import Late
 from jobs.daily import Outcome
 from jobs.hold import hold_against
-from jobs.kept import Kept, held_between, kept_of, require_all_brought, require_no_strangers, strangers_in
+from jobs.kept import (
+    Kept,
+    held_between,
+    kept_of,
+    require_all_brought,
+    require_no_strangers,
+    require_still_there,
+    strangers_in,
+)
 from jobs.planning import Desk, Planned, plan_patiently
 from jobs.remake import remake
 from jobs.sizing import bytes_per_row
@@ -90,6 +98,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
             audited = audit_day(desk, plan, reports, staged, few_invalid=few_invalid)
             if recorded:
                 hold_against(audited, recorded)
+            require_still_there(desk.lake, history, audited.gaps)
             remade = tuple(remake(desk, history, kept.damaged, staged))
             steps.end("audit")
             require_no_strangers(desk.lake, history, desk.settings.topic)

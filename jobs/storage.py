@@ -40,7 +40,7 @@ REMOVED: Final = "removed."
 DAY_PREFIX: Final = "date="
 LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
 """How the name of a late file begins: with the day whose run brought it."""
-NFS: Final = ".nfs"
+NFS: Final = re.compile(r"\.nfs[0-9a-f]{16,}")
 """How NFS names a file that was removed while somebody reads it; it goes by itself."""
 NEXT_STEP: Final = {
     errno.ENOSPC: "Free some space; the day can then be run again.",
@@ -334,10 +334,14 @@ class Lake:
                 sync_folder(source.parent)
             return False
         if left is None or there not in (None, left):
+            of = target.parent.name.removeprefix(DAY_PREFIX)
             raise LedgerBroken(
                 expected=f"the late file {source}, or the same file at {target}",
                 found="neither" if left is None else "two files",
-                do="Look who changed them: restore the late file from a backup, or run its day with --force.",
+                do=f"Build the day that it belongs to again (`run --date {of} --force`), or restore the file."
+                if left is None
+                else "Move the one that is not as the manifest says out of the lake, or, where both are "
+                f"alike, {source}; then run again.",
             )
         with store_errors(f"amend {target}"):
             if there is None:

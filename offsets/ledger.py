@@ -258,7 +258,7 @@ def _broken(found: str) -> LedgerBroken:
     return LedgerBroken(
         expected="each committed day to go on where the one before stopped",
         found=found,
-        do="Restore the changed one from a backup, or build it again (`run --date D --force`).",
+        do="Restore the changed one from a backup.",
     )
 
 

@@ -6,7 +6,9 @@ here, which tells rows, offsets and event times.
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -85,9 +87,16 @@ def strangers(lake: Lake, chain: Chain, day: date) -> Iterator[str]:
     """Tell of what lies in a committed day's folder and is named by no manifest."""
     folder = lake.day_folder(day)
     named = _names_in(chain, day)
-    for path in sorted(folder.rglob("*")):
+    unseen: list[OSError] = []
+    walk = os.walk(folder, onerror=unseen.append)
+    found = [Path(at) / name for at, folders, files in walk for name in folders + files]
+    # a rebuild may exchange the folder meanwhile: what is gone is looked at again
+    yield from (
+        f"{each.filename}: cannot be listed ({each})" for each in unseen if each.errno != errno.ENOENT
+    )
+    for path in sorted(found):
         name = path.relative_to(folder).as_posix()
-        if name in named or (path.is_dir() and not path.is_symlink()) or path.name.startswith(NFS):
+        if name in named or (path.is_dir() and not path.is_symlink()) or NFS.fullmatch(path.name):
             continue
         if path.is_symlink():
             yield f"{path}: {LINK}"

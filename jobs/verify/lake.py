@@ -158,6 +158,8 @@ class _Run:
         chain = self._chain
         manifests = [chain.manifests[day] for day in days if day and day in chain.manifests]
         brought = list(self._brought_to(only)) if only else []
+        here = self._lake.day_folder(only) if only else None
+        unknown = [day for day in chain.broken if here and any(here.glob(f"late-{day}-*"))]
         self._total += sum(len(each.files) for each in manifests) + sum(len(files) for _, files in brought)
         self._total += len(manifests) * (self._level is Level.KAFKA)
         self._refused += [chain.refused[day] for day in days if day and day in chain.refused]
@@ -173,6 +175,10 @@ class _Run:
                     self._day(chain.manifests[day])
         for manifest, files in brought:
             self._files(manifest, files)
+        self._now.problems += [
+            f"{only}: what {day} brought here could not be looked at: its manifest cannot be read"
+            for day in unknown
+        ]
 
     def _brought_to(self, day: date) -> Iterator[tuple[Manifest, list[NamedFile]]]:
         """Return the amendments that lie in a day's folder, by the manifest that names them."""

@@ -516,7 +516,7 @@ def test_files_of_somebody_else_in_the_days_folder_are_named_and_kept(
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"somebody's")
     (folder / "a link").symlink_to(folder)
-    (folder / ".nfs0001").touch()
+    (folder / ".nfs000000000003a0b400000001").touch()
     engine = LocalEngine(topic)
     with pytest.raises(VerifyFailed, match="Move these files out") as stopped:
         rebuild(lake, topic, SECOND, engine=engine)
@@ -978,5 +978,5 @@ def test_a_lost_first_day_comes_back_from_a_backup_alone(
 
 
 def test_what_nfs_keeps_of_a_removed_file_is_no_problem(lake: Path) -> None:
-    (lake / f"date={SECOND}" / ".nfs0001").touch()
+    (lake / f"date={SECOND}" / ".nfs000000000003a0b400000001").touch()
     assert problems(lake) == ()

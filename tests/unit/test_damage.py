@@ -1,0 +1,122 @@
+"""Damage of two kinds at once: what a manifest no longer says, and a file or a topic that changed as well."""
+
+from __future__ import annotations
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from jobs.config import Late
+from jobs.daily import run_day
+from jobs.rebuild import rebuild_day
+from jobs.storage import Lake
+from jobs.verify.lake import verify
+from jobs.verify.level import Level
+from offsets.errors import LedgerBroken, OffsetsLost
+from offsets.manifest import MANIFEST_NAME
+from offsets.model import day_in
+from tests.local_engine import ZONE, desk, order, settings
+from tests.memory_topic import MemoryTopic
+
+FIRST = settings(Path("x")).first
+DAYS = [day_in(ZONE, FIRST + timedelta(n)) for n in range(4)]
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    """Each day brings five rows of its own, and one of the day before."""
+    topic = MemoryTopic(1)
+    for number, day in enumerate(DAYS):
+        at = day.start + timedelta(hours=10)
+        for n in range(5):
+            topic.produce(0, order(at, f"{n}" * 300), at)
+        if number:
+            topic.produce(0, order(DAYS[number - 1].start + timedelta(hours=3), "late" * 300), at)
+    return topic
+
+
+@pytest.fixture
+def lake(topic: MemoryTopic, tmp_path: Path) -> Path:
+    for day in DAYS[:3]:
+        run_day(desk(tmp_path / "lake", topic, late=Late.AMEND), day.date)
+    return tmp_path / "lake"
+
+
+def late_file(lake: Path, by: int) -> Path:
+    (path,) = lake.glob(f"date=*/late-{DAYS[by].date}-*")
+    return path
+
+
+def problems(lake: Path, *, only: int | None = None) -> tuple[str, ...]:
+    return verify(
+        Lake(lake), DAYS[only].date if only is not None else None, lambda *_: None, Level.RECORDS
+    ).problems
+
+
+@pytest.mark.parametrize("by", [1, 2])
+def test_a_damaged_late_file_is_not_taken_for_the_truth_by_a_rebuild_without_a_manifest(
+    lake: Path, topic: MemoryTopic, by: int
+) -> None:
+    """Its new hash was written into the manifest, and the good row of Kafka thrown away."""
+    path = late_file(lake, by)
+    column = pq.ParquetFile(path).metadata.row_group(0).column(3)
+    start = column.dictionary_page_offset or column.data_page_offset
+    damaged = bytearray(path.read_bytes())
+    for at in range(start + 25, start + column.total_compressed_size):
+        damaged[at] ^= 255
+    path.write_bytes(damaged)
+    (lake / f"date={DAYS[by].date}" / MANIFEST_NAME).unlink()
+    with pytest.raises(LedgerBroken, match="move it out of the lake"):
+        rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[by].date)
+    path.rename(lake.parent / "moved.parquet")
+    rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[by].date)
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("day", [1, 2])
+def test_a_row_that_the_old_folder_alone_still_holds_stays(lake: Path, topic: MemoryTopic, day: int) -> None:
+    """Without a manifest, what compaction had taken since was a proved gap, and the old file went."""
+    folder = lake / f"date={DAYS[day].date}"
+    offsets = pq.ParquetFile(next(folder.glob("part-*"))).read(columns=["kafka_offset"])["kafka_offset"]
+    topic.compact(0, [offsets[2].as_py()])
+    (folder / MANIFEST_NAME).unlink()
+    with pytest.raises(OffsetsLost, match="The old folder stays"):
+        rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[day].date)
+    assert list(folder.glob("part-*"))
+
+
+def test_a_good_late_file_in_its_first_place_stays_while_the_one_in_its_day_is_damaged(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    path = late_file(lake, 1)
+    first = lake / f"date={DAYS[1].date}" / "_late" / path.parent.name / path.name
+    first.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(path, first)
+    path.write_bytes(b"damaged")
+    with pytest.raises(LedgerBroken, match=f"--date {DAYS[0].date} --force"):
+        rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
+    rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[0].date)
+    rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
+    assert problems(lake) == ()
+
+
+def test_a_day_is_not_as_committed_where_what_was_brought_to_it_is_not_known(lake: Path) -> None:
+    path = late_file(lake, 2)
+    (lake / f"date={DAYS[2].date}" / MANIFEST_NAME).write_bytes(b"{")
+    path.write_bytes(b"garbage")
+    assert any("could not be looked at" in each for each in problems(lake, only=1))
+
+
+def test_of_two_copies_of_a_late_file_the_message_says_which_may_go(lake: Path, topic: MemoryTopic) -> None:
+    path = late_file(lake, 2)
+    first = lake / f"date={DAYS[2].date}" / "_late" / path.parent.name / path.name
+    first.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(path, first)
+    with pytest.raises(LedgerBroken, match=f"where both are alike, {first}"):
+        run_day(desk(lake, topic, late=Late.AMEND), DAYS[3].date)
+    first.unlink()
+    run_day(desk(lake, topic, late=Late.AMEND), DAYS[3].date)
+    assert problems(lake) == ()
