@@ -292,7 +292,7 @@ def _read_whole(path: Path) -> None:
 
     source = pq.ParquetFile(path)
     for group in range(source.num_row_groups):
-        source.read_row_group(group, use_threads=False)
+        source.read_row_group(group, columns=source.schema_arrow.names, use_threads=False)
 
 
 def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> None:
