@@ -140,24 +140,24 @@ def _is_ours(path: Path, name: str, topic: str, day: date) -> bool:
     """Return whether a file that no manifest names was written by a run of the day."""
     if path.is_symlink() or not OURS.fullmatch(name):
         return False
-    origin = _origin(path)
-    return origin == _footer_of(topic, day) if origin else bool(RUN.search(name))
+    said = _footer(path)
+    return bool(RUN.search(name)) if said is None else _is_of(said, topic, day)
 
 
-def _origin(path: Path) -> tuple[bytes | None, bytes | None] | None:
-    """Read from which topic and by which day's run a file is; None where its footer cannot be read."""
+def _footer(path: Path) -> Mapping[bytes, bytes] | None:
+    """Read what a file's footer says of where it comes from; None where it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        said = pq.read_metadata(path).metadata or {}
+        return pq.read_metadata(path).metadata or {}
     except (OSError, ValueError, pa.ArrowException):
         return None
-    return said.get(b"kafka_daily.topic"), said.get(b"kafka_daily.day")
 
 
-def _footer_of(topic: str, day: date) -> tuple[bytes, bytes]:
-    return topic.encode(), day.isoformat().encode()
+def _is_of(said: Mapping[bytes, bytes], topic: str, day: date) -> bool:
+    origin = said.get(b"kafka_daily.topic"), said.get(b"kafka_daily.day")
+    return origin == (topic.encode(), day.isoformat().encode())
 
 
 def require_all_brought(lake: Lake, history: History) -> None:
@@ -191,15 +191,11 @@ def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[in
 
     A footer that cannot be read tells nothing.
     """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     edges: dict[int, tuple[int, int]] = {}
     for path in [*lake.day_folder(history.date).rglob("*.parquet"), *lake.amended_by(history.date)]:
-        with suppress(OSError, ValueError, KeyError, TypeError, pa.ArrowException):
-            said = pq.read_metadata(path).metadata or {}
-            origin = said[b"kafka_daily.topic"], said[b"kafka_daily.day"]
-            if origin == _footer_of(topic, history.date):
+        said = _footer(path) or {}
+        with suppress(ValueError, KeyError, TypeError):
+            if _is_of(said, topic, history.date):
                 for part, from_, until in json.loads(said[b"kafka_daily.offsets"]):
                     low, high = edges.get(part, (from_, until))
                     edges[part] = min(low, from_), max(high, until)
