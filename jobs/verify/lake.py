@@ -128,6 +128,7 @@ class _Run:
         self._chain = chain
         self._days = {day: manifest.day for day, manifest in chain.manifests.items()}
         self._amended = amendments(chain.manifests.values())
+        self._compacted = any(is_compacted(each.cleanup_policy) for each in chain.manifests.values())
 
     def look(self, only: date | None) -> None:
         """Look at one day, or at the whole lake; and again at what looks wrong, as the lake is by then.
@@ -254,9 +255,9 @@ class _Run:
         self._step()
         if not whole:
             return None
-        compacted = any(is_compacted(each.cleanup_policy) for each in self._chain.manifests.values())
-        against, problems = compare(self._reader(), manifest, compacted=compacted)
-        self._reader().rest()  # the next day's files come first
+        reader = self._reader()
+        against, problems = compare(reader, manifest, compacted=self._compacted)
+        reader.rest()  # the next day's files come first
         self._now.problems += problems
         return against
 
