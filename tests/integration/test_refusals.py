@@ -323,7 +323,8 @@ def test_a_broker_that_dies_in_the_middle_of_a_run(
     time.sleep(max(0.0, hung.pop() + 3 - time.monotonic()))
     own.resume()
     patient: Sections = {"kafka": {"bootstrap_servers": servers, "timeout": "30s"}}
-    assert command(configured(name, patient), "run", "--date", str(FIRST)).code == 0
+    done = command(configured(name, patient), "run", "--date", str(FIRST))
+    assert done.code == 0, done.err
     assert_exact(lake, words, [night(FIRST)])
 
 
