@@ -7,7 +7,7 @@ days before it, and the one before, from which it must go on. `read_chain` reads
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -52,7 +52,10 @@ class LedgerReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The committed days without a hole, with their recorded bounds, and the newest one's manifest."""
+    """The committed days without a hole, with their recorded bounds, and the newest one's manifest.
+
+    Its cleanup policy is marked where a manifest that was read before it compacted.
+    """
 
     days: tuple[Day, ...]
     newest: Manifest | None = None
@@ -152,16 +155,24 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     days = (*days_of(newest.earlier), newest.day)
     require_first(dates[0], days[0].date)
     require_first(dates[0], newest.contract.first_day)
-    return Ledger(days, newest)
+    return Ledger(days, replace(newest, cleanup_policy=policy_of(near)))
 
 
 def _read_back(reader: LedgerReader) -> Ledger:
-    """Read a chain of an older format: each manifest records its own day alone, and today's policy."""
+    """Read a chain of an older format: each manifest records its own day alone, and the policy of its run."""
     days, newest, policy = list[Day](), None, None
     for newest in read_chain(reader):
         days.append(newest.day)
         policy = after_compaction(newest.cleanup_policy, policy)
     return Ledger(tuple(days), replace(newest, cleanup_policy=policy) if newest else None)
+
+
+def policy_of(manifests: Iterable[Manifest]) -> str | None:
+    """Return the last one's cleanup policy, marked where one of them compacted."""
+    policy = None
+    for each in manifests:
+        policy = after_compaction(each.cleanup_policy, policy)
+    return policy
 
 
 def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
