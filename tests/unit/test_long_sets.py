@@ -116,6 +116,18 @@ def test_a_list_that_could_not_be_read_once_was_not_proved(
         assert any("Input/output error" in each for each in problems(lake, topic, level)), failing
 
 
+@pytest.mark.parametrize("figure", ["offsets", "ranges", "from_offset", "until_offset"])
+def test_figures_that_a_list_does_not_have_are_a_problem(lake: Path, topic: MemoryTopic, figure: str) -> None:
+    """Where a run reads on, and how much is pending, is taken from the figures alone."""
+    place = lake / f"date={DAYS[1].date}" / MANIFEST_NAME
+    body = json.loads(place.read_bytes())
+    head = {name: body.pop(name) for name in ("format_version", "checksum")}
+    body["gaps"][0]["offsets"][figure] -= 1
+    place.write_text(json.dumps(head | body | {"checksum": _checksum(body)}))
+    found = problems(lake, topic, Level.FILES)
+    assert any("other ones" in each and LISTS_NAME in each for each in found)
+
+
 def moved_lists(lake: Path, day: date, into: Path) -> None:
     """Copy a day with its sets at other places of the list file: another version of the same day."""
     shutil.copytree(lake / f"date={day}", into)
