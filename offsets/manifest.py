@@ -100,8 +100,8 @@ def require_lists(manifest: Manifest) -> None:
 def _unlike(manifest: Manifest, listing: Listing) -> LedgerBroken:
     edges = f"from {listing.from_offset} to {listing.until_offset}"
     return LedgerBroken(
-        expected=f"{listing.offsets:,} offsets in {listing.ranges:,} ranges, {edges}, at byte {listing.at} of "
-        f"{LISTS_NAME} of {manifest.day.date}",
+        expected=f"{listing.offsets:,} offsets in {listing.ranges:,} ranges, {edges}, at byte {listing.at} "
+        f"of {LISTS_NAME} of {manifest.day.date}",
         found="other ones",
         do=LOST_LIST,
     )
