@@ -15,7 +15,7 @@ from pathlib import Path
 
 from jobs.amend import open_moves
 from jobs.storage import Lake, LockHolder
-from offsets.ledger import Ledger, read_chain, read_ledger
+from offsets.ledger import Ledger, read_chain, read_ledger, read_twice
 from offsets.model import DataFile, Manifest, Verdict
 
 
@@ -70,6 +70,10 @@ class Status:
 
 def status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], now: datetime) -> Status:
     """Describe a lake; `due_at` tells when a day may be run."""
+    return read_twice(lambda: _status(lake, first, due_at, now))
+
+
+def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], now: datetime) -> Status:
     ledger = read_ledger(lake)
     day = ledger.next_day(first)
     holder = lake.lock_holder()

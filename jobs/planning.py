@@ -21,7 +21,7 @@ from jobs.sizing import WEIGHED, BatchLimit, batch_limit, bytes_per_row, file_co
 from jobs.storage import Lake
 from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigWrong, LedgerBroken
-from offsets.ledger import Ledger, read_ledger, read_manifest
+from offsets.ledger import Ledger, read_ledger, read_manifest, read_twice
 from offsets.model import DayPlan, LostOffsets, Manifest
 from offsets.plan import Terms, bounds, plan_day, require_over
 from offsets.ranges import Offsets
@@ -111,6 +111,10 @@ class Preview:
 
 def preview(desk: Desk, day: date | None) -> Preview:
     """Foresee what a run does with one day, or without one with the first that is due; touches nothing."""
+    return read_twice(lambda: _preview(desk, day))
+
+
+def _preview(desk: Desk, day: date | None) -> Preview:
     ledger = read_ledger(desk.lake)
     next_day, due_at = _next_due(desk, ledger)
     seen = Preview(due=tuple(due_days(desk, next_day, due_at)), next_day=next_day, due_at=due_at)
@@ -124,7 +128,7 @@ def preview(desk: Desk, day: date | None) -> Preview:
 
 def next_due(desk: Desk) -> tuple[date, datetime]:
     """Name the next day and the instant from which it can be settled."""
-    return _next_due(desk, read_ledger(desk.lake))
+    return read_twice(lambda: _next_due(desk, read_ledger(desk.lake)))
 
 
 def due_days(desk: Desk, day: date, due_at: datetime) -> list[date]:

@@ -226,9 +226,7 @@ def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
             found=f"id {described.identity.topic_id} in cluster {described.identity.cluster_id}",
             do="The old day stays. What the old topic held cannot be read again: restore it from a backup.",
         )
-    policy = after_compaction(
-        described.cleanup_policy, history.newest.cleanup_policy if history.newest else None
-    )
+    policy = after_compaction(described.cleanup_policy, history.policy)
     if recorded.manifest is None and is_compacted(policy) is not False:
         raise _compacted(policy)
     require_retained(desk, recorded.spans)

@@ -48,9 +48,7 @@ def _remade(desk: Desk, history: History, damaged: Damaged, staged: Path) -> tup
         earlier=_days_before(history, by),
         contract=by.contract,
         accepted=by.accepted,
-        cleanup_policy=after_compaction(
-            by.cleanup_policy, history.newest.cleanup_policy if history.newest else None
-        ),
+        cleanup_policy=after_compaction(by.cleanup_policy, history.policy),
     )
     planned = Planned(plan=plan, row_bytes=bytes_per_row(by, None))
     reports = settle_plan(there, planned, staged, Steps())

@@ -8,7 +8,8 @@ contract or the zone rules change between two runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Final
 
@@ -19,7 +20,8 @@ import pyarrow.compute as pc
 
 from jobs.record.rules import Rules, Tombstones
 from jobs.report import Longs
-from offsets.model import MICROSECOND, DayPlan, PartitionCheckpoint, Verdict, micros
+from offsets.model import MICROSECOND, DayPlan, Verdict, micros
+from offsets.ranges import Offsets
 
 Codes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]
@@ -30,26 +32,33 @@ CODE: Final = {verdict: np.uint8(code) for code, verdict in enumerate(VERDICTS)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seen:
-    """What a checkpoint says of one partition; the pending ranges as their two edges."""
+    """What a checkpoint says of one partition; `edges` are the starts and the ends of the pending ranges."""
 
     until: int
-    pending_from: Longs
-    pending_until: Longs
+    pending: Offsets
+    edges: tuple[Longs, Longs] = field(init=False, repr=False, compare=False)
 
-    @classmethod
-    def of(cls, part: PartitionCheckpoint) -> Seen:
-        """Take what a checkpoint says."""
-        starts, ends = (np.frombuffer(edges, np.uint64).astype(np.int64) for edges in part.pending.edges())
-        return cls(until=part.seen_until, pending_from=starts, pending_until=ends)
+    def __post_init__(self) -> None:
+        starts, ends = (np.frombuffer(each, np.uint64).astype(np.int64) for each in self.pending.edges())
+        object.__setattr__(self, "edges", (starts, ends))
+
+    def __reduce__(self) -> tuple[Callable[[int, Offsets], Seen], tuple[int, Offsets]]:
+        """Send the set and not its edges, which take 16 bytes a range."""
+        return _seen, (self.until, self.pending)
 
     def settled(self, offsets: Longs) -> Mask:
         """Tell which offsets an earlier commit holds."""
         below = offsets < self.until
-        if not len(self.pending_from) or not below.any():
+        starts, ends = self.edges
+        if not len(starts) or not below.any():
             return below
-        at = np.searchsorted(self.pending_from, offsets, side="right") - 1
-        pending: Mask = (at >= 0) & (offsets < self.pending_until[at])
+        at = np.searchsorted(starts, offsets, side="right") - 1
+        pending: Mask = (at >= 0) & (offsets < ends[at])
         return below & ~pending
+
+
+def _seen(until: int, pending: Offsets) -> Seen:
+    return Seen(until=until, pending=pending)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +91,7 @@ class Bounds:
             past_text=_text(rules.past),
             future_text=_text(rules.future),
             skip_tombstones=rules.tombstones is Tombstones.SKIP and rules.format.value != "raw",
-            seen={part.partition: Seen.of(part) for part in plan.consumed.partitions},
+            seen={part.partition: _seen(part.seen_until, part.pending) for part in plan.consumed.partitions},
         )
 
 

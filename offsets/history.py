@@ -6,7 +6,7 @@ the day before and its end in the day after, since each of them says where it go
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
 
@@ -17,6 +17,7 @@ from offsets.ledger import (
     LedgerReader,
     build_first,
     check_link,
+    policy_of,
     read_linked,
     read_manifest,
     require_first,
@@ -93,7 +94,8 @@ class Recorded:
 class History:
     """The committed days around one day, and its own manifest where it can be read.
 
-    `earlier` are the bounds of all days before it, `before` is the manifest of the last of them.
+    `earlier` are the bounds of all days before it, `before` is the manifest of the last of them. `policy` is
+    the last cleanup policy that is recorded, marked where one that was read compacted.
     """
 
     date: date
@@ -101,6 +103,7 @@ class History:
     before: Manifest | None
     own: Manifest | None
     after: tuple[Manifest, ...]
+    policy: str | None
 
     @property
     def newest(self) -> Manifest | None:
@@ -114,8 +117,8 @@ class History:
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger as it was before the day."""
-        return Ledger(self.earlier, self.before)
+        """The ledger as it was before the day, but that no compaction is forgotten."""
+        return Ledger(self.earlier, replace(self.before, cleanup_policy=self.policy) if self.before else None)
 
     def recorded(self) -> Recorded:
         """Give what is recorded of the day.
@@ -190,9 +193,12 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     if own:
         for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
             check_link(one, other)
-    earlier = _earlier(reader, older, before, own)
+    linked = _linked(reader, older, before, own)
+    earlier = _earlier(linked, before, own)
     require_first(min(days[0], day), _first_day(day, earlier, after))
-    return History(date=day, earlier=earlier, before=before, own=own, after=after)
+    near = [each for each in (before, own, *after) if each]
+    policy = policy_of([*linked, *near])
+    return History(date=day, earlier=earlier, before=before, own=own, after=after, policy=policy)
 
 
 def _first_of(reader: LedgerReader, day: date) -> date | None:
@@ -222,15 +228,21 @@ def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...])
     return (after[0].contract.first_day if after else None) or day
 
 
-def _earlier(
+def _linked(
     reader: LedgerReader, older: list[date], before: Manifest | None, own: Manifest | None
-) -> tuple[Day, ...]:
-    """Return the bounds of the days before; where no manifest near records them, each day's own does."""
+) -> list[Manifest]:
+    """Read all days before where no manifest near records their bounds: then their own do."""
+    told = any(near.earlier is not None for near in (own, before) if near)
+    return [] if told else read_linked(reader, older)
+
+
+def _earlier(linked: list[Manifest], before: Manifest | None, own: Manifest | None) -> tuple[Day, ...]:
+    """Return the bounds of the days before."""
     if own and own.earlier is not None:
         return days_of(own.earlier)
     if before and before.earlier is not None:
         return (*days_of(before.earlier), before.day)
-    return tuple(each.day for each in read_linked(reader, older))
+    return tuple(each.day for each in linked)
 
 
 def _own(reader: LedgerReader, day: date) -> Manifest | None:

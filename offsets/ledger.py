@@ -7,17 +7,19 @@ days before it, and the one before, from which it must go on. `read_chain` reads
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from offsets.days import ONE_DAY, days_of, with_next
 from offsets.errors import ConfigWrong, DayTaken, EarlierDayMissing, LedgerBroken
 from offsets.manifest import from_json
-from offsets.model import Day, Manifest
+from offsets.model import Day, Manifest, after_compaction
+
+T = TypeVar("T")
 
 
 class LedgerReader(Protocol):
@@ -50,7 +52,10 @@ class LedgerReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The committed days without a hole, with their recorded bounds, and the newest one's manifest."""
+    """The committed days without a hole, with their recorded bounds, and the newest one's manifest.
+
+    Its cleanup policy is marked where a manifest that was read before it compacted.
+    """
 
     days: tuple[Day, ...]
     newest: Manifest | None = None
@@ -95,6 +100,20 @@ class Ledger:
             )
 
 
+def read_twice(read: Callable[[], T]) -> T:
+    """Read without the lock; where the chain looks broken, read once more before that is said.
+
+    A rebuild may exchange a day's folder between two reads: a manifest of one version, a list of the other.
+
+    Raises:
+        DayTaken, LedgerBroken: it is broken at the second read too.
+    """
+    try:
+        return read()
+    except (DayTaken, LedgerBroken):
+        return read()
+
+
 def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
     """Read one day's manifest; None where the day has no folder.
 
@@ -136,15 +155,24 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     days = (*days_of(newest.earlier), newest.day)
     require_first(dates[0], days[0].date)
     require_first(dates[0], newest.contract.first_day)
-    return Ledger(days, newest)
+    return Ledger(days, replace(newest, cleanup_policy=policy_of(near)))
 
 
 def _read_back(reader: LedgerReader) -> Ledger:
-    """Read a chain of an older format, in which each manifest records its own day alone."""
-    days, newest = list[Day](), None
+    """Read a chain of an older format: each manifest records its own day alone, and the policy of its run."""
+    days, newest, policy = list[Day](), None, None
     for newest in read_chain(reader):
         days.append(newest.day)
-    return Ledger(tuple(days), newest)
+        policy = after_compaction(newest.cleanup_policy, policy)
+    return Ledger(tuple(days), replace(newest, cleanup_policy=policy) if newest else None)
+
+
+def policy_of(manifests: Iterable[Manifest]) -> str | None:
+    """Return the last one's cleanup policy, marked where one of them compacted."""
+    policy = None
+    for each in manifests:
+        policy = after_compaction(each.cleanup_policy, policy)
+    return policy
 
 
 def read_chain(reader: LedgerReader) -> Iterator[Manifest]:

@@ -25,6 +25,10 @@ MANIFEST_NAME = "_manifest.json"
 LISTS_NAME = "_offsets.roaring"
 LONG: Final = 100
 """A set of more ranges is listed beside the manifest."""
+LOST_LIST: Final = (
+    "Restore the day's folder from a backup. A day between two others can be made anew, too, and so can the "
+    "newest: `run --date D --force`."
+)
 ReadList = Callable[[int, int], bytes]
 """Reads some bytes of a day's list file: from where on, and how many."""
 
@@ -80,14 +84,27 @@ def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest
 
 
 def require_lists(manifest: Manifest) -> None:
-    """Read each set that is listed beside a manifest.
+    """Read each set that is listed beside a manifest, and hold it against the figures in the text.
 
     Raises:
         LedgerBroken: a list is gone, damaged, or not the one that the manifest speaks of.
     """
-    for offsets in long_sets(manifest):
-        if offsets.listing:
-            offsets.bits  # noqa: B018 - reading it is what is wanted
+    for listing, offsets in ((each.listing, each) for each in long_sets(manifest)):
+        if listing:
+            held = Offsets() | offsets
+            said = (listing.offsets, listing.ranges, listing.from_offset, listing.until_offset)
+            if not len(held) or (len(held), held.range_count, held.first, held.until) != said:
+                raise _unlike(manifest, listing)
+
+
+def _unlike(manifest: Manifest, listing: Listing) -> LedgerBroken:
+    edges = f"from {listing.from_offset} to {listing.until_offset}"
+    return LedgerBroken(
+        expected=f"{listing.offsets:,} offsets in {listing.ranges:,} ranges, {edges}, at byte {listing.at} "
+        f"of {LISTS_NAME} of {manifest.day.date}",
+        found="other ones",
+        do=LOST_LIST,
+    )
 
 
 def long_sets(manifest: Manifest) -> Iterator[Offsets]:
@@ -199,8 +216,7 @@ def _read_list(where: str, read: ReadList | None, listing: Listing) -> bytes:
     raise LedgerBroken(
         expected=f"the list of {listing.offsets:,} offsets that {where} names in {LISTS_NAME} beside it",
         found=f"another one, of {len(text)} bytes" if text else "none",
-        do="Restore the day's folder from a backup. A day between two others can be made anew, too, and "
-        "so can the newest: `run --date D --force`.",
+        do=LOST_LIST,
     )
 
 

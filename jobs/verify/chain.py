@@ -8,45 +8,96 @@ from __future__ import annotations
 
 import errno
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 
+from jobs.inspect import Amended, amendments
 from jobs.storage import Lake
 from offsets.days import ONE_DAY, days_of
 from offsets.errors import DayTaken, LedgerBroken, StoreFailed
-from offsets.ledger import check_first, check_link, read_manifest
+from offsets.ledger import check_link, read_manifest, require_first
 from offsets.manifest import require_lists
-from offsets.model import IN_FILES, DataFile, Manifest, Span, Verdict
+from offsets.model import IN_FILES, DataFile, Day, Manifest, Span, Verdict, is_compacted
 from offsets.ranges import Offsets
+
+UNREADABLE = (LedgerBroken, DayTaken, StoreFailed)
+
+
+class Refused(str):
+    """A problem that is told even if the next look does not show it: the store refused to read."""
+
+    __slots__ = ()
+
+
+def told(error: BaseException, problem: str) -> str:
+    """Return a problem, marked where the store refused to read."""
+    return Refused(problem) if is_refusal(error) or is_refusal(error.__cause__) else problem
+
+
+def is_refusal(error: BaseException | None) -> bool:
+    """Return whether the store refused a read, apart from a file that has just gone: runs remove some."""
+    return isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What is kept of a manifest: the manifests of all days together may take gigabytes.
+
+    `first_day` is the lake's first day, as the contract names it; `files` counts those that it names.
+    """
+
+    run_id: str
+    day: Day
+    first_day: date | None
+    files: int
+    remade: tuple[DataFile, ...]
+    compacted: bool
+
+    @classmethod
+    def of(cls, manifest: Manifest) -> Summary:
+        """Take from a manifest what other days are compared with."""
+        return cls(
+            run_id=manifest.run_id,
+            day=manifest.day,
+            first_day=manifest.contract.first_day,
+            files=len(manifest.files),
+            remade=manifest.remade,
+            compacted=bool(is_compacted(manifest.cleanup_policy)),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """The manifests that can be read, and why the others cannot; `broken` may hold day folders of others.
+    """Summaries of the manifests that can be read, and why the others cannot.
 
-    `days` have a folder, and are in order. `brought` are the names of the late files that manifests bring to
-    a day's folder, by its name. `refused` are those of `broken` that the store refused to read.
+    `broken` may hold day folders of others. `days` have a folder, and are in order. `brought` are the names
+    of the late files that manifests bring to a day's folder, by its name; `amended` are their rows.
     """
 
-    manifests: Mapping[date, Manifest]
+    known: Mapping[date, Summary]
     broken: Mapping[date, str]
     days: tuple[date, ...]
     brought: Mapping[str, frozenset[str]]
-    refused: Mapping[date, str]
+    amended: Mapping[date, tuple[Amended, ...]]
 
     @property
     def first(self) -> date | None:
         """The lake's first day, as the oldest manifest that can be read tells; else the oldest folder."""
-        oldest = next((self.manifests[day] for day in self.days if day in self.manifests), None)
-        named = oldest.contract.first_day if oldest else None
+        oldest = next((self.known[day] for day in self.days if day in self.known), None)
+        named = oldest.first_day if oldest else None
         return min([*self.days[:1], *([named] if named else [])], default=None)
 
     def as_it_is(self, file: DataFile) -> DataFile:
         """Give a file as it was written last: a rebuild may have made an amendment of its day again."""
-        there = self.manifests.get(file.day) if file.target and file.day else None
+        there = self.known.get(file.day) if file.target and file.day else None
         remade = there.remade if there else ()
         return next((each for each in remade if each.target == file.target), file)
+
+    def older(self, day: date) -> date | None:
+        """Return the day before that has a folder, which need not be the calendar's."""
+        at = bisect_left(self.days, day)
+        return self.days[at - 1] if at else None
 
     @property
     def newest(self) -> date | None:
@@ -55,82 +106,93 @@ class Chain:
 
 
 def read_chain(lake: Lake) -> Chain:
-    """Read all manifests that can be read."""
-    manifests, broken, refused = dict[date, Manifest](), dict[date, str](), dict[date, str]()
-    for day in lake.days():
-        try:
-            if manifest := read_manifest(lake, day):
-                manifests[day] = manifest
-        except (LedgerBroken, DayTaken, StoreFailed) as error:
-            broken[day] = str(error)
-            if is_refusal(error.__cause__):
-                refused[day] = broken[day]
+    """Read all manifests that can be read, one by one, and keep of each what others are compared with."""
+    known, broken = dict[date, Summary](), dict[date, str]()
+    brought: dict[str, set[str]] = {}
+
+    def readable() -> Iterator[Manifest]:
+        for day in lake.days():
+            try:
+                manifest = read_manifest(lake, day)
+            except UNREADABLE as error:
+                broken[day] = told(error, str(error))
+                continue
+            if manifest:
+                known[day] = Summary.of(manifest)
+                _add_brought(brought, manifest)
+                yield manifest
+
+    amended = amendments(readable())
     return Chain(
-        manifests=manifests,
+        known=known,
         broken=broken,
-        days=tuple(sorted([*manifests, *broken])),
-        brought=_brought(manifests.values()),
-        refused=refused,
+        days=tuple(sorted([*known, *broken])),
+        brought={folder: frozenset(names) for folder, names in brought.items()},
+        amended=amended,
     )
 
 
-def is_refusal(error: BaseException | None) -> bool:
-    """Return whether the store refused a read, apart from a file that has just gone: runs remove some."""
-    return isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
-
-
-def _brought(manifests: Iterable[Manifest]) -> dict[str, frozenset[str]]:
-    names: dict[str, set[str]] = {}
-    for target in (file.target for manifest in manifests for file in manifest.files if file.target):
+def _add_brought(names: dict[str, set[str]], manifest: Manifest) -> None:
+    for target in (file.target for file in manifest.files if file.target):
         folder, _, name = target.partition("/")
         names.setdefault(folder, set()).add(name)
-    return {folder: frozenset(each) for folder, each in names.items()}
 
 
-def day_problems(chain: Chain, day: date) -> Iterator[str]:
-    """Tell why a day's manifest cannot be trusted, or does not go on from the one before."""
+def read_again(lake: Lake, chain: Chain, day: date) -> Manifest | str:
+    """Read the manifest of a day whose summary is known, or return why it is not that one any more."""
+    try:
+        manifest = read_manifest(lake, day)
+    except UNREADABLE as error:
+        return told(error, str(error))
+    if manifest is None or manifest.run_id != chain.known[day].run_id:
+        return f"{day}: its manifest was {'exchanged' if manifest else 'removed'} while it was looked at"
+    return manifest
+
+
+def day_problems(chain: Chain, own: Manifest | None, before: Manifest | None, day: date) -> Iterator[str]:
+    """Tell why a day's manifest cannot be trusted, or does not go on from the one of the day before.
+
+    Either is None where it cannot be read.
+    """
     if day in chain.broken:
         yield chain.broken[day]
-    older = chain.days[: bisect_left(chain.days, day)][-1:]
-    if older:
-        yield from _link_problems(chain, older[-1], day)
-        yield from _bounds_problems(chain, older[-1], day)
+    if older := chain.older(day):
+        yield from _link_problems(own, before, older, day)
+        yield from _bounds_problems(chain, own, before)
     else:
         yield from _start_problems(chain)
 
 
 def _start_problems(chain: Chain) -> Iterator[str]:
     """Check that the oldest folder is the lake's first day, as the manifests' contracts name it."""
-    readable = [chain.manifests[day] for day in chain.days if day in chain.manifests]
-    if not readable:
+    oldest = next((chain.known[day] for day in chain.days if day in chain.known), None)
+    if oldest is None:
         return
-    oldest = readable[0]
     try:
         if chain.first not in chain.days or chain.days[0] == oldest.day.date:
-            check_first(oldest)
+            require_first(oldest.day.date, oldest.first_day)
     except LedgerBroken as broken:
         yield str(broken)
 
 
-def _link_problems(chain: Chain, before: date, after: date) -> Iterator[str]:
-    if before in chain.manifests and after in chain.manifests:
+def _link_problems(own: Manifest | None, before: Manifest | None, older: date, day: date) -> Iterator[str]:
+    if own and before:
         try:
-            check_link(chain.manifests[before], chain.manifests[after])
-        except (LedgerBroken, StoreFailed) as broken:
-            yield str(broken)
-    elif after != before + ONE_DAY:
-        yield f"{before + ONE_DAY} is missing between {before} and {after}"
+            check_link(before, own)
+        except UNREADABLE as broken:
+            yield told(broken, str(broken))
+    elif day != older + ONE_DAY:
+        yield f"{older + ONE_DAY} is missing between {older} and {day}"
 
 
-def _bounds_problems(chain: Chain, before: date, day: date) -> Iterator[str]:
+def _bounds_problems(chain: Chain, own: Manifest | None, linked: Manifest | None) -> Iterator[str]:
     """Compare the bounds that a manifest records of earlier days with theirs; `check_link` did the others."""
-    own, linked = chain.manifests.get(day), chain.manifests.get(before)
     if own is None or own.earlier is None or (linked and linked.earlier is not None):
         return
     for each in days_of(own.earlier):
-        there = chain.manifests.get(each.date)
+        there = chain.known.get(each.date)
         if there and (there.day.start, there.day.end) != (each.start, each.end):
-            yield f"{day}: it records other bounds of {each.date} than that day's own manifest"
+            yield f"{own.day.date}: it records other bounds of {each.date} than that day's own manifest"
 
 
 def shape_problems(manifest: Manifest) -> Iterator[str]:
@@ -140,8 +202,8 @@ def shape_problems(manifest: Manifest) -> Iterator[str]:
     parts = [span.partition for span in spans]
     try:
         require_lists(manifest)
-    except (LedgerBroken, StoreFailed) as broken:
-        yield f"{day}: {broken}"
+    except UNREADABLE as broken:
+        yield told(broken, f"{day}: {broken}")
         return
     if [(span.partition, span.from_offset, span.seen_until) for span in spans] != [
         (part.partition, part.next_from_offset, part.seen_until) for part in consumed

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from jobs.inspect import Whereabouts, whereabouts
 from jobs.report import ReadBack
 from jobs.storage import DAY_PREFIX, NFS, Lake, hashed
-from jobs.verify.chain import Chain
+from jobs.verify.chain import Chain, told
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME, long_sets
 from offsets.model import DataFile, Manifest, Verdict, micros
 
@@ -49,9 +49,13 @@ class NamedFile:
 
 def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> NamedFile:
     """Find a file, and tell whether it lies where it must; only the newest day may have open moves."""
-    found = whereabouts(lake, manifest, file)
     newest = manifest.day.date == chain.newest
-    problem = _misplaced(lake, manifest, file, found, newest)
+    try:
+        found = whereabouts(lake, manifest, file)
+        problem = _misplaced(lake, manifest, file, found, newest)
+    except OSError as error:
+        found = Whereabouts(source=None, target=None, same=False)
+        problem = told(error, f"{lake.day_folder(manifest.day.date) / file.path}: cannot be read ({error})")
     return NamedFile(
         manifest=manifest,
         file=chain.as_it_is(file),
@@ -83,16 +87,18 @@ def _misplaced(
     return None
 
 
-def strangers(lake: Lake, chain: Chain, day: date) -> Iterator[str]:
+def strangers(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]:
     """Tell of what lies in a committed day's folder and is named by no manifest."""
-    folder = lake.day_folder(day)
-    named = _names_in(chain, day)
+    folder = lake.day_folder(manifest.day.date)
+    named = _names_in(chain, manifest)
     unseen: list[OSError] = []
     walk = os.walk(folder, onerror=unseen.append)
     found = [Path(at) / name for at, folders, files in walk for name in folders + files]
     # a rebuild may exchange the folder meanwhile: what is gone is looked at again
     yield from (
-        f"{each.filename}: cannot be listed ({each})" for each in unseen if each.errno != errno.ENOENT
+        told(each, f"{each.filename}: cannot be listed ({each})")
+        for each in unseen
+        if each.errno != errno.ENOENT
     )
     for path in sorted(found):
         name = path.relative_to(folder).as_posix()
@@ -102,17 +108,17 @@ def strangers(lake: Lake, chain: Chain, day: date) -> Iterator[str]:
             yield f"{path}: {LINK}"
             continue
         by = _brought_by(path)
-        if by is None or by in chain.manifests:
+        if by is None or by in chain.known:
             yield f"{path}: no manifest names this file"
         elif by not in chain.broken:
             yield f"{path}: no manifest names this file; {by}, whose run brought it, is not committed"
 
 
-def _names_in(chain: Chain, day: date) -> set[str]:
+def _names_in(chain: Chain, manifest: Manifest) -> set[str]:
     """Give the paths below a day's folder that manifests name."""
-    own = {file.path for file in chain.manifests[day].files}
-    brought = chain.brought.get(f"{DAY_PREFIX}{day}", frozenset())
-    listed = {LISTS_NAME for offsets in long_sets(chain.manifests[day]) if offsets.listing}
+    own = {file.path for file in manifest.files}
+    brought = chain.brought.get(f"{DAY_PREFIX}{manifest.day.date}", frozenset())
+    listed = {LISTS_NAME for offsets in long_sets(manifest) if offsets.listing}
     return own | brought | listed | {MANIFEST_NAME}
 
 

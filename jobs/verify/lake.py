@@ -9,24 +9,27 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Final
 
 import structlog
 
-from jobs.inspect import amendments
 from jobs.parquet import read_back
 from jobs.report import ReadBack
 from jobs.storage import Lake
 from jobs.verify.chain import (
     Chain,
+    Refused,
     day_problems,
-    is_refusal,
+    read_again,
     read_chain,
     shape_problems,
     sum_problems,
+    told,
     uncounted,
 )
 from jobs.verify.figures import AgainstKafka, DayLedger, Verified, day_ledger
@@ -44,8 +47,8 @@ from jobs.verify.files import (
 from jobs.verify.level import Level
 from jobs.verify.records import Coordinates, explain, row_problems
 from jobs.verify.topic import compare
-from offsets.errors import ConfigWrong
-from offsets.model import Manifest, Verdict, is_compacted
+from offsets.errors import ConfigWrong, LedgerBroken, StoreFailed
+from offsets.model import Manifest, Verdict
 from offsets.ranges import Offsets
 from offsets.topic import TopicReader
 
@@ -126,9 +129,10 @@ class _Run:
 
     def _take(self, chain: Chain) -> None:
         self._chain = chain
-        self._days = {day: manifest.day for day, manifest in chain.manifests.items()}
-        self._amended = amendments(chain.manifests.values())
-        self._compacted = any(is_compacted(each.cleanup_policy) for each in chain.manifests.values())
+        # a day and the one before it are all that is held of the manifests
+        self._read_again = lru_cache(maxsize=2)(partial(read_again, self._lake, chain))
+        self._days = {day: summary.day for day, summary in chain.known.items()}
+        self._compacted = any(each.compacted for each in chain.known.values())
 
     def look(self, only: date | None) -> None:
         """Look at one day, or at the whole lake; and again at what looks wrong, as the lake is by then.
@@ -144,59 +148,78 @@ class _Run:
             self._take(read_chain(self._lake))
             self._look_at(list(wrong), only)
             self._log_gone(wrong)
-            if all(self._looks[day].problems == told for day, told in wrong.items()):
+            if all(self._looks[day].problems == problems for day, problems in wrong.items()):
                 return
 
     def _log_gone(self, wrong: Mapping[date | None, list[str]]) -> None:
-        for day, told in wrong.items():
-            for problem in told:
+        for day, problems in wrong.items():
+            for problem in problems:
                 if problem not in self._looks[day].problems and problem not in self._refused:
                     log.warning(
                         "wrong at one look and not at the next: a run may be at work", problem=problem
                     )
 
     def _look_at(self, days: list[date | None], only: date | None) -> None:
-        chain = self._chain
-        manifests = [chain.manifests[day] for day in days if day and day in chain.manifests]
-        brought = list(self._brought_to(only)) if only else []
-        here = self._lake.day_folder(only) if only else None
-        unknown = [day for day in chain.broken if here and any(here.glob(f"late-{day}-*"))]
-        self._total += sum(len(each.files) for each in manifests) + sum(len(files) for _, files in brought)
-        self._total += len(manifests) * (self._level is Level.KAFKA)
-        self._refused += [chain.refused[day] for day in days if day and day in chain.refused]
+        known = [self._chain.known[day] for day in days if day and day in self._chain.known]
+        self._total += sum(each.files + (self._level is Level.KAFKA) for each in known)
         for day in days:
             self._now = self._looks[day] = _Look()
-            if day is None:
-                self._now.problems += strange_folders(self._lake, chain)
-            elif day not in chain.days:
-                self._now.problems.append(f"{day} is not committed")
-            else:
-                self._now.problems += day_problems(chain, day)
-                if day in chain.manifests:
-                    self._day(chain.manifests[day])
-        for manifest, files in brought:
-            self._files(manifest, files)
-        self._now.problems += [
-            f"{only}: what {day} brought here could not be looked at: its manifest cannot be read"
-            for day in unknown
-        ]
+            with self._telling(f"{day}" if day else f"{self._lake.root}"):
+                if day is None:
+                    self._now.problems += strange_folders(self._lake, self._chain)
+                elif day not in self._chain.days:
+                    self._now.problems.append(f"{day} is not committed")
+                else:
+                    self._committed(day)
+        if only:
+            with self._telling(f"{only}"):
+                self._brought_to(only)
+        found = [problem for day in days for problem in self._looks[day].problems]
+        self._refused += [problem for problem in found if isinstance(problem, Refused)]
 
-    def _brought_to(self, day: date) -> Iterator[tuple[Manifest, list[NamedFile]]]:
-        """Return the amendments that lie in a day's folder, by the manifest that names them."""
-        for manifest in self._chain.manifests.values():
-            named = [
-                locate(self._lake, self._chain, manifest, file)
-                for file in manifest.files
-                if file.target and file.day == day
-            ]
-            if named:
-                yield manifest, named
+    @contextmanager
+    def _telling(self, what: str) -> Iterator[None]:
+        """Make what cannot be read a problem, and go on with the rest."""
+        try:
+            yield
+        except (LedgerBroken, StoreFailed, OSError) as error:
+            self._now.problems.append(told(error, f"{what}: {error}"))
+
+    def _manifest(self, day: date | None) -> Manifest | None:
+        """Read a manifest; None where it cannot be read, or is not the one that the chain was read with."""
+        if day is None or day not in self._chain.known:
+            return None
+        found = self._read_again(day)
+        if isinstance(found, str):
+            self._now.problems.append(found)
+            return None
+        return found
+
+    def _committed(self, day: date) -> None:
+        before, own = self._manifest(self._chain.older(day)), self._manifest(day)
+        self._now.problems += day_problems(self._chain, own, before, day)
+        if own:
+            self._day(own)
+
+    def _brought_to(self, day: date) -> None:
+        """Look at the amendments that lie in a day's folder."""
+        for amended in self._chain.amended.get(day, ()):
+            if manifest := self._manifest(amended.by):
+                files = [file for file in manifest.files if file.target and file.day == day]
+                self._total += len(files)
+                self._files(manifest, [locate(self._lake, self._chain, manifest, file) for file in files])
+        here = self._lake.day_folder(day)
+        self._now.problems += [
+            f"{day}: what {by} brought here could not be looked at: its manifest cannot be read"
+            for by in self._chain.broken
+            if any(here.glob(f"late-{by}-*"))
+        ]
 
     def _day(self, manifest: Manifest) -> None:
         """Look at one day: its manifest, its folder, its files, its offsets."""
         shape = list(shape_problems(manifest))
         self._now.problems += [*shape, *sum_problems(manifest)]
-        self._now.problems += strangers(self._lake, self._chain, manifest.day.date)
+        self._now.problems += strangers(self._lake, self._chain, manifest)
         named = [locate(self._lake, self._chain, manifest, file) for file in manifest.files]
         self._now.open_moves += [str(each.file.target) for each in named if each.open_move]
         held = self._files(manifest, named)
@@ -206,7 +229,7 @@ class _Run:
             self._now.problems += odd
         self._now.ledger = day_ledger(
             manifest,
-            amended=sum(each.rows for each in self._amended.get(manifest.day.date, ())),
+            amended=sum(each.rows for each in self._chain.amended.get(manifest.day.date, ())),
             unexplained=unexplained,
             kafka=self._kafka(manifest, whole=not shape),
         )
@@ -230,18 +253,16 @@ class _Run:
         problems = [named.problem] if named.problem else []
         if named.path is None:
             return None, problems
-        if named.path.is_symlink():
-            return None, [*problems, f"{named.path}: {LINK}"]
         try:
+            if named.path.is_symlink():
+                return None, [*problems, f"{named.path}: {LINK}"]
             back = self._read(named.path)
             problems += file_problems(named, back)
             problems += footer_problems(named)
             if self._level is not Level.FILES:
                 problems += row_problems(named, back, self._days)
         except UNREADABLE as error:
-            problems.append(f"{named.path}: cannot be read ({error})")
-            if is_refusal(error):
-                self._refused.append(problems[-1])
+            problems.append(told(error, f"{named.path}: cannot be read ({error})"))
             return None, problems
         return back, problems
 
@@ -273,7 +294,6 @@ class _Run:
             for name, partition, offsets in look.held:
                 everywhere.add(name, partition, offsets)
         problems = [problem for look in self._looks.values() for problem in look.problems]
-        problems += [each for each in dict.fromkeys(self._refused) if each not in problems]
         return Verified(
             level=self._level,
             days=len(ledger),
@@ -282,5 +302,5 @@ class _Run:
             bytes=sum(day.bytes for day in ledger),
             ledger=ledger,
             open_moves=tuple(move for look in self._looks.values() for move in look.open_moves),
-            problems=(*problems, *everywhere.twice()),
+            problems=tuple(map(str, dict.fromkeys([*problems, *self._refused, *everywhere.twice()]))),
         )

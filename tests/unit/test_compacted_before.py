@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import date, timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from jobs.verify.lake import verify
 from jobs.verify.level import Level
 from offsets.errors import AuditFailed, TopicChanged
 from offsets.ledger import read_chain
+from offsets.manifest import MANIFEST_NAME, _checksum
 from offsets.model import Verdict, after_compaction, midnight
 from tests.lake_rows import places
 from tests.local_engine import ZONE, desk, order
@@ -80,6 +82,43 @@ def test_verify_and_a_rebuild_allow_for_it_too_on_days_before_it(lake: Path) -> 
     assert [day.kafka.compacted for day in found.ledger if day.kafka] == [1, 3, 0]
     again = rebuild_day(desk(lake, topic), DAYS[2]).manifest
     assert (again.missing_pending, again.rows(Verdict.IN_DAY)) == (1, 1)
+
+
+def as_format_2(lake: Path, day: date, policy: str) -> None:
+    """Write a day's manifest as format 2 did: it named the policy of its own run alone."""
+    place = lake / f"date={day}" / MANIFEST_NAME
+    document = json.loads(place.read_bytes()) | {"cleanup_policy": policy}
+    rest = {
+        key: value for key, value in document.items() if key not in ("format_version", "checksum", "earlier")
+    }
+    place.write_text(json.dumps({"format_version": 2, "checksum": _checksum(rest)} | rest))
+
+
+@pytest.mark.parametrize("rebuilt", [None, DAYS[1], DAYS[2]])
+def test_compaction_that_an_older_version_saw_is_not_forgotten(lake: Path, rebuilt: date | None) -> None:
+    """Format 2 had no mark for it, and the newest manifest alone was asked."""
+    topic = topic_of("compact")
+    for day in DAYS[:3]:
+        run_day(desk(lake, topic), day)
+    topic.cleanup_policy = "delete"
+    for day, policy in zip(DAYS, ("compact", "delete", "delete"), strict=False):
+        as_format_2(lake, day, policy)
+    if rebuilt:
+        assert rebuild_day(desk(lake, topic), rebuilt).manifest.cleanup_policy == "delete, compact before"
+    compact_and_delete(topic)
+    assert run_day(desk(lake, topic), DAYS[3]).manifest.cleanup_policy == "delete, compact before"
+
+
+def test_compaction_that_a_rebuild_of_the_day_before_saw_is_not_forgotten(lake: Path) -> None:
+    topic = topic_of("delete")
+    for day in DAYS[:3]:
+        run_day(desk(lake, topic), day)
+    topic.cleanup_policy = "compact"
+    rebuild_day(desk(lake, topic), DAYS[1])
+    topic.compact(1, [0])
+    topic.cleanup_policy = "delete"
+    assert run_day(desk(lake, topic), DAYS[3]).manifest.cleanup_policy == "delete, compact before"
+    assert verify(Lake(lake), None, lambda *_: None, Level.KAFKA, lambda: topic).problems == ()
 
 
 def test_a_log_that_was_never_compacted_is_refused_still(lake: Path) -> None:

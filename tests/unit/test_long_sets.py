@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
-from datetime import timedelta
+import json
+import os
+import shutil
+from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from jobs.daily import run_day
+from jobs.inspect import status
+from jobs.planning import next_due, preview
 from jobs.rebuild import rebuild_day
-from jobs.storage import Lake
+from jobs.storage import Lake, exchange
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
 from offsets.errors import LedgerBroken
 from offsets.ledger import read_chain
-from offsets.manifest import LISTS_NAME, LONG
-from offsets.model import Verdict, day_in
+from offsets.manifest import LISTS_NAME, LONG, MANIFEST_NAME, _checksum
+from offsets.model import Verdict, day_in, midnight
 from tests.local_engine import ZONE, desk, order, settings
 from tests.memory_topic import MemoryTopic, Transaction
 
@@ -81,6 +88,102 @@ def test_a_lost_or_changed_list_is_a_problem_and_a_rebuild_mends_it(
     assert any(LISTS_NAME in each for each in problems(lake, topic, level))
     rebuild_day(desk(lake, topic), DAYS[1].date)
     assert problems(lake, topic) == ()
+
+
+@pytest.mark.parametrize("level", [Level.FILES, Level.RECORDS])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_list_that_could_not_be_read_once_was_not_proved(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, which: int, level: Level
+) -> None:
+    """It was logged alone where the next look could read it: whichever read it is, the verdict says so."""
+    place, opened = lake / f"date={DAYS[which].date}" / LISTS_NAME, Path.open
+    reads: list[int] = []
+    failing = -1
+
+    def once(self: Path, *rest: Any, **named: Any) -> Any:
+        if self == place:
+            reads.append(len(reads))
+            if len(reads) == failing:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return opened(self, *rest, **named)
+
+    monkeypatch.setattr(Path, "open", once)
+    assert problems(lake, topic, level) == ()
+    count = len(reads)
+    assert count > 2
+    for failing in range(1, count + 1):
+        reads.clear()
+        assert any("Input/output error" in each for each in problems(lake, topic, level)), failing
+
+
+@pytest.mark.parametrize("figure", ["offsets", "ranges", "from_offset", "until_offset"])
+def test_figures_that_a_list_does_not_have_are_a_problem(lake: Path, topic: MemoryTopic, figure: str) -> None:
+    """Where a run reads on, and how much is pending, is taken from the figures alone."""
+    place = lake / f"date={DAYS[1].date}" / MANIFEST_NAME
+    body = json.loads(place.read_bytes())
+    head = {name: body.pop(name) for name in ("format_version", "checksum")}
+    body["gaps"][0]["offsets"][figure] -= 1
+    place.write_text(json.dumps(head | body | {"checksum": _checksum(body)}))
+    found = problems(lake, topic, Level.FILES)
+    assert any("other ones" in each and LISTS_NAME in each for each in found)
+
+
+def moved_lists(lake: Path, day: date, into: Path) -> None:
+    """Copy a day with its sets at other places of the list file: another version of the same day."""
+    shutil.copytree(lake / f"date={day}", into)
+    (into / LISTS_NAME).write_bytes(b"another" + (into / LISTS_NAME).read_bytes())
+    body = json.loads((into / MANIFEST_NAME).read_bytes())
+    head = {name: body.pop(name) for name in ("format_version", "checksum")}
+    checkpoints = [part["pending"] for each in ("consumed", "next") for part in body[each]["partitions"]]
+    for listed in [*checkpoints, *(gap["offsets"] for gap in body["gaps"])]:
+        if isinstance(listed, dict):
+            listed["at"] += len(b"another")
+    (into / MANIFEST_NAME).write_text(json.dumps(head | body | {"checksum": _checksum(body)}))
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("command", ["plan", "status", "verify", "next_due"])
+def test_a_day_that_is_exchanged_between_two_reads_is_read_again(
+    lake: Path,
+    topic: MemoryTopic,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    command: str,
+    which: int,
+) -> None:
+    """Manifest and list were of two versions of the day, and the chain was called broken."""
+    day, other, read = DAYS[which].date, tmp_path / "other", Lake.manifest_text
+    moved_lists(lake, day, other)
+    exchanged: list[date] = []
+
+    def then_exchanged(self: Lake, of: date) -> bytes | None:
+        text = read(self, of)
+        if of == day and not exchanged:
+            exchanged.append(of)
+            exchange(other, lake / f"date={day}")
+        return text
+
+    monkeypatch.setattr(Lake, "manifest_text", then_exchanged)
+    here = desk(lake, topic)
+    match command:
+        case "plan":
+            planned = preview(here, None).planned
+            assert planned is not None
+            assert planned.plan.day.date == DAYS[2].date
+        case "status":
+            seen = status(Lake(lake), FIRST, lambda ledger, of: midnight(of, ZONE), here.now())
+            assert [each.date for each in seen.days] == [each.date for each in DAYS[:2]]
+        case "next_due":
+            assert next_due(here)[0] == DAYS[2].date
+        case _:
+            assert problems(lake, topic) == ()
+    assert exchanged
+
+
+def test_a_broken_chain_is_told_after_the_second_read(lake: Path, topic: MemoryTopic) -> None:
+    (lake / f"date={DAYS[1].date}" / LISTS_NAME).unlink()
+    with pytest.raises(LedgerBroken, match=LISTS_NAME):
+        preview(desk(lake, topic), None)
 
 
 def test_of_a_lost_list_of_the_newest_day_the_message_names_the_way_out(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import replace
 from datetime import date, timedelta
 
@@ -191,13 +192,18 @@ def test_settled_is_what_lies_below_seen_until_and_is_not_pending(
     pending: frozenset[int], until: int, offsets: list[int]
 ) -> None:
     ranges = Offsets.of((at, at + 1) for at in pending)
-    seen = Seen(
-        until=until,
-        pending_from=np.array([from_ for from_, _ in ranges], dtype=np.int64),
-        pending_until=np.array([end for _, end in ranges], dtype=np.int64),
-    )
-    found = seen.settled(np.array(offsets, dtype=np.int64)).tolist()
-    assert found == [at < until and at not in pending for at in offsets]
+    seen = Seen(until=until, pending=ranges)
+    for each in (seen, pickle.loads(pickle.dumps(seen))):
+        found = each.settled(np.array(offsets, dtype=np.int64)).tolist()
+        assert found == [at < until and at not in pending for at in offsets]
+
+
+def test_many_pending_ranges_are_sent_to_a_task_as_a_compressed_set() -> None:
+    """Each cost 16 bytes, in every task."""
+    pending = Offsets((at, at + 1) for at in range(0, 200_000, 2))
+    sent = pickle.dumps(bounds_of(DAYS[:-1], DAY, seen_until=200_000, pending=pending))
+    assert len(sent) < 50_000
+    assert pickle.loads(sent).seen[0].settled(np.array([0, 1, 2, 199_999])).tolist() == [False, True] * 2
 
 
 def test_what_is_settled_depends_on_the_checkpoint_and_on_no_day() -> None:
