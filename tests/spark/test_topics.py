@@ -27,6 +27,7 @@ from tests.brokers import Broker, MakeTopic
 from tests.engine import FIRST, MakeDesk
 from tests.oracle import Said, assert_exact, midnight, night, said
 from tests.produce import Record, every, ms, order, send
+from tests.reference import Fate, Place
 
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]
 STEP = timedelta(minutes=10)
@@ -55,7 +56,7 @@ def test_three_partitions_added_between_days_lose_nothing(
         run_day(desk(name), day)
     first = replace(NIGHTS[0], sees=lambda word: word in words[:100])
     assert_exact(lake, words, [first, *NIGHTS[1:]])
-    assert {place.kind for place in lakes.places(lake).values()} == {"day", "late"}
+    assert {place.fate for place in lakes.places(lake).values()} == {Fate.IN_DAY, Fate.AMENDED}
     document = lakes.manifest(lake, DAYS[1])
     assert [span["evidence"]["start"] for span in document["spans"]] == ["checkpoint"] * 2 + [
         "new_partition"
@@ -224,7 +225,7 @@ def test_a_compacted_topic_counts_what_vanished_pending_records_too(
     found = lakes.places(lake)
     assert {offset for (_, offset), place in found.items() if place.day == DAYS[1]} >= {offsets[102], *more}
     assert not {(0, each) for each in gone} & found.keys()
-    assert {each for each, place in found.items() if place == lakes.Place("day", DAYS[0])} == {
+    assert {each for each, place in found.items() if place == Place(Fate.IN_DAY, DAYS[0])} == {
         (0, word.offset) for word in words if word.offset < offsets[100]
     }
 

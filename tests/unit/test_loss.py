@@ -13,7 +13,7 @@ from jobs.storage import Lake
 from offsets.errors import AuditFailed, ConfigWrong, OffsetsLost
 from offsets.ledger import read_chain
 from offsets.model import LostOffsets, midnight
-from tests.lake_rows import places
+from tests.lake import places
 from tests.local_engine import ZONE, LocalEngine, desk, order
 from tests.memory_topic import MemoryTopic, Transaction
 

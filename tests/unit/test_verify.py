@@ -49,7 +49,7 @@ from offsets.model import (
     Verdict,
 )
 from offsets.ranges import Offsets
-from tests.lake_rows import places
+from tests.lake import places
 from tests.local_engine import RULES, desk, order
 from tests.memory_topic import MemoryTopic, Transaction
 from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, at, orders, three_days
