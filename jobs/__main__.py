@@ -29,8 +29,8 @@ from jobs.verify.level import Level
 from offsets.errors import ConfigWrong, DayStopped, Interrupted, Terminated, VerifyFailed
 
 if TYPE_CHECKING:
-    from jobs.planning import Accept
     from offsets.model import LostOffsets
+    from offsets.plan import Accept
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """UsageError, which typer has from click or from a copy of its own."""
@@ -193,7 +193,7 @@ def run(
 
 
 def _accepted(contract: bool, start: bool, loss: list[str] | None, on: datetime | None) -> Accept:
-    from jobs.planning import Accept
+    from offsets.plan import Accept
 
     if loss:
         _require_day("--accept-loss", on)

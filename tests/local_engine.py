@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config import KafkaSettings, LakeSettings, Late, Settings
-from jobs.planning import Accept, Desk
+from jobs.planning import Desk
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
 from jobs.record.schema import HEADERS, INSTANT
@@ -29,6 +29,7 @@ from jobs.sizing import BatchLimit
 from jobs.storage import Lake
 from offsets.errors import RunFailed
 from offsets.model import micros, millis
+from offsets.plan import Accept
 from offsets.ranges import Offsets
 from tests.memory_topic import MemoryTopic, Record
 

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from jobs.daily import run_day
-from jobs.planning import Accept
 from offsets.errors import ContractChanged
+from offsets.plan import Accept
 from tests import lake as lakes
 from tests.brokers import Broker
 from tests.engine import FIRST, Command, Configured, MakeDesk

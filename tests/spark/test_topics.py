@@ -20,8 +20,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from jobs.daily import run_day
-from jobs.planning import Accept
 from offsets.errors import ConfigWrong, OffsetsLost, TopicChanged
+from offsets.plan import Accept
 from tests import lake as lakes
 from tests.brokers import Broker, MakeTopic
 from tests.engine import FIRST, MakeDesk

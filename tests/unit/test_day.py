@@ -21,7 +21,7 @@ import jobs.merge
 import jobs.steps
 import jobs.storage
 from jobs.daily import run_day
-from jobs.planning import Accept, due_days, next_due
+from jobs.planning import due_days, next_due
 from jobs.record.rules import Tombstones
 from jobs.storage import Lake, LockHolder
 from offsets.errors import (
@@ -43,6 +43,7 @@ from offsets.errors import (
 )
 from offsets.ledger import read_ledger, read_manifest
 from offsets.model import EndFrom, Manifest, Verdict
+from offsets.plan import Accept
 from offsets.recheck import prove_gaps
 from tests.lake import files, places
 from tests.local_engine import RULES, Crash, LocalEngine, desk, order

@@ -21,7 +21,6 @@ import structlog
 from jobs import storage
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
-from jobs.planning import Accept
 from jobs.rebuild import rebuild_day
 from jobs.record import rules
 from jobs.record.columns import Column, Kind, Scalar
@@ -43,6 +42,7 @@ from offsets.errors import (
 from offsets.ledger import read_chain, read_ledger, read_manifest
 from offsets.manifest import MANIFEST_NAME
 from offsets.model import LostOffsets, Verdict, midnight
+from offsets.plan import Accept
 from tests.lake import files, places
 from tests.local_engine import RULES, ZONE, Crash, LocalEngine, desk, order
 from tests.memory_topic import MemoryTopic
