@@ -251,4 +251,5 @@ java_known
 export KAFKA_DAILY_HOME=$home JAVA_HOME=$java_home
 touch -c "$venv" 2>/dev/null || true # in use: a set-up of another checkout removes what nobody used for a week
 [[ ${1-} != test ]] || run_tests "${@:2}"
+[[ ${1-} != soak ]] || { cd "$here" && exec "$venv/bin/python" -m tests.soak "$@"; }
 exec "$venv/bin/kafka-daily" "$@"

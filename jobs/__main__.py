@@ -29,8 +29,8 @@ from jobs.verify.level import Level
 from offsets.errors import ConfigWrong, DayStopped, Interrupted, Terminated, VerifyFailed
 
 if TYPE_CHECKING:
-    from jobs.planning import Accept
     from offsets.model import LostOffsets
+    from offsets.plan import Accept
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 """UsageError, which typer has from click or from a copy of its own."""
@@ -193,7 +193,7 @@ def run(
 
 
 def _accepted(contract: bool, start: bool, loss: list[str] | None, on: datetime | None) -> Accept:
-    from jobs.planning import Accept
+    from offsets.plan import Accept
 
     if loss:
         _require_day("--accept-loss", on)
@@ -353,33 +353,6 @@ def demo(
             render.document(found.document())
 
 
-@app.command()
-def soak(
-    kills: Annotated[int, typer.Option("--kills", min=1, help="How many SIGKILLs to deal.")] = 20,
-    records: Annotated[
-        int, typer.Option("--records", min=1000, help="About how many records, over three days.")
-    ] = 500_000,
-    seed: Annotated[
-        int | None,
-        typer.Option("--seed", show_default=False, help="For what is drawn; delays follow the pace."),
-    ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the lakes to look at.")] = False,
-    json: Json = False,
-) -> None:
-    """Kill runs at random moments on a real broker, and look after each that every record is there once."""
-    with _stopping(json):
-        from jobs import render
-        from jobs.demo.soak import run_soak
-
-        console = render.err if json else None
-        found = run_soak(kills=kills, records=records, seed=seed, keep=keep, console=console)
-        if json:
-            render.document(found.document())
-        else:
-            render.out.print(found.table())
-            render.out.print(found.summary())
-
-
 @contextmanager
 def _stopping(as_json: bool) -> Iterator[None]:
     """Turn every way to end into its exit code."""
@@ -423,13 +396,13 @@ _WHOLE = {
 }
 
 
-def main() -> None:
-    """Run a command; what escapes it is a bug."""
+def main(program: str | None = None) -> None:
+    """Run a command; what escapes it is a bug. Usage shows the program's name."""
     never_fail()
     logs.configure()
     logs.listen()
     try:
-        app()
+        app(prog_name=program)
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
         structlog.get_logger().critical(
             "this is a bug in kafka-daily; nothing is committed but whole days", exc_info=True, exit_code=BUG

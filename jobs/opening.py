@@ -13,8 +13,9 @@ from pathlib import Path
 from jobs import config, logs
 from jobs.config import Settings
 from jobs.config.secrets import Secret
-from jobs.planning import Accept, Desk, Engine
+from jobs.planning import Desk, Engine
 from jobs.storage import Lake
+from offsets.plan import Accept
 from offsets.topic import TopicReader
 
 

@@ -22,8 +22,8 @@ from jobs.storage import Lake
 from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigWrong, LedgerBroken
 from offsets.ledger import Ledger, read_ledger, read_manifest, read_twice
-from offsets.model import DayPlan, LostOffsets, Manifest
-from offsets.plan import Terms, bounds, plan_day, require_over
+from offsets.model import DayPlan, Manifest
+from offsets.plan import Accept, Terms, bounds, plan_day, require_over
 from offsets.ranges import Offsets
 from offsets.survey import Survey, survey
 from offsets.topic import TopicReader
@@ -59,15 +59,6 @@ class Engine(Protocol):
     ) -> list[TaskReport]:
         """Run one job over these offsets of each partition."""
         ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accept:
-    """What the command line accepts for this run."""
-
-    contract: bool = False
-    start: bool = False
-    loss: tuple[LostOffsets, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,9 +160,7 @@ def make_plan(desk: Desk, ledger: Ledger, day: date, *, again: bool = False) -> 
         headroom=settings.headroom,
         future=future,
         contract=settings.rules.contract(settings.zone, settings.first),
-        accept_contract=desk.accept.contract,
-        accept_start=desk.accept.start,
-        accept_loss=desk.accept.loss,
+        accept=desk.accept,
     )
     plan = plan_day(day=instants, ledger=ledger, found=found, terms=terms, now=desk.now())
     sizes = _record_sizes(found)

@@ -15,6 +15,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from offsets.errors import DayStopped
 from offsets.model import Anchor, CauseCount, FileOffsets, Tally, Verdict
 from offsets.ranges import Gathering, Offsets, Range, joined
 
@@ -54,7 +55,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskReport:
-    """What one task was given and what it did; `failure` is the document of an error that stopped it.
+    """What one task was given and what it did; `failure` is the error that stopped it.
 
     `unfiled` are the offsets of the records that a verdict of UNFILED left out of all files.
     """
@@ -65,7 +66,7 @@ class TaskReport:
     causes: tuple[CauseCount, ...] = ()
     last: Mapping[int, Anchor] = field(default_factory=dict)
     files: tuple[WrittenFile, ...] = ()
-    failure: Mapping[str, object] | None = None
+    failure: DayStopped | None = None
 
 
 def slices(partitions: Longs) -> Iterator[tuple[int, int, int]]:

@@ -141,7 +141,7 @@ def run_task(order: TaskOrder, attempt: str, batches: Iterable[pa.RecordBatch]) 
             task.take(Batch.of(batch))
         return task.report()
     except DayStopped as stopped:
-        return TaskReport(failure=stopped.document())
+        return TaskReport(failure=stopped)
     finally:
         gc.enable()
 

@@ -147,7 +147,7 @@ def settle_plan(desk: Desk, planned: Planned, staged: Path, steps: Steps) -> lis
         reports.append(settle_stretches(desk.broker(), plan, stretches, order))
     for report in reports:
         if report.failure:
-            raise errors.revived(report.failure)
+            raise report.failure
     return reports
 
 

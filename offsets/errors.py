@@ -7,8 +7,9 @@ This module relies on nothing and logs nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Callable
+from functools import partial
+from typing import Any, ClassVar, Self
 
 
 class DayStopped(Exception):
@@ -29,6 +30,11 @@ class DayStopped(Exception):
     def __str__(self) -> str:
         """Give the message as one paragraph."""
         return f"{self.title}. Expected {self.expected}; found {self.found}. {self.do}"
+
+    def __reduce__(self) -> tuple[Callable[[], Self], tuple[()]]:
+        """Pickle the sentences and the facts, so that an error comes back from a task as it was."""
+        told: dict[str, Any] = {"expected": self.expected, "found": self.found, "do": self.do, **self.facts}
+        return partial(type(self), **told), ()
 
     def document(self) -> dict[str, object]:
         """Give the error as one JSON-able document."""
@@ -155,11 +161,3 @@ class Terminated(DayStopped):
     """The run was told to end."""
 
     exit_code = 143
-
-
-def revived(document: Mapping[str, Any]) -> DayStopped:
-    """Make the error again that a document tells of, such as one that came from another process."""
-    kinds = {kind.__name__: kind for kind in DayStopped.__subclasses__()}
-    kind = kinds[document["error"]]
-    told = {key: document[key] for key in ("expected", "found", "do")}
-    return kind(**told, **document["facts"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -55,6 +55,15 @@ MOST_RANGES = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Accept:
+    """What the command line accepts for this run; a plan records what came of it as Accepted."""
+
+    contract: bool = False
+    start: bool = False
+    loss: tuple[LostOffsets, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
     """What the config and the command line say about a day, as the planner needs it."""
 
@@ -63,9 +72,7 @@ class Terms:
     headroom: timedelta
     future: timedelta
     contract: Contract
-    accept_contract: bool = False
-    accept_start: bool = False
-    accept_loss: tuple[LostOffsets, ...] = ()
+    accept: Accept = field(default_factory=Accept)
 
 
 def bounds(day: date, zone: str, before: Manifest | None) -> Day:
@@ -167,7 +174,7 @@ def _contract_changes(day: Day, before: Manifest | None, terms: Terms) -> tuple[
         changes += (
             f"day.start: {day.start.isoformat()} recorded -> {by_rules.isoformat()} by today's zone rules",
         )
-    if changes and not terms.accept_contract:
+    if changes and not terms.accept.contract:
         raise ContractChanged(
             expected=f"the contract of {before.day.date}",
             found="; ".join(changes),
@@ -217,7 +224,7 @@ def _lost(checkpoint: PartitionCheckpoint, looked: PartitionSurvey, terms: Terms
     if start >= log_start:
         return []
     lost = LostOffsets(partition=part, from_offset=start, until_offset=log_start)
-    if lost not in terms.accept_loss:
+    if lost not in terms.accept.loss:
         raise OffsetsLost(
             expected=f"partition {part} from offset {start} on, which no day has settled",
             found=f"a log that starts at {log_start}: {log_start - start} offsets are gone",
@@ -233,7 +240,7 @@ def _lost(checkpoint: PartitionCheckpoint, looked: PartitionSurvey, terms: Terms
 
 def _check_losses(losses: list[LostOffsets], terms: Terms) -> None:
     """Check that nothing was accepted that is not lost: a misprint must not pass for a decision."""
-    if left := [str(each) for each in terms.accept_loss if each not in losses]:
+    if left := [str(each) for each in terms.accept.loss if each not in losses]:
         raise ConfigWrong(
             expected="--accept-loss to name offsets that retention took before they were settled",
             found=f"{', '.join(left)}, which are not lost",
@@ -299,7 +306,7 @@ def _begin(
     since = first.start - terms.future
     if topic.deletes_by_time_alone and topic.retention and now - topic.retention <= since:
         return begun, f"{wanted}; retention has taken nothing stamped since then", None
-    if terms.accept_start:
+    if terms.accept.start:
         vouched = f"partition {partition} begins at its log start {log_start}"
         return begun, f"{wanted}; accepted by --accept-start", vouched
     earliest = _earliest_provable(start, topic, terms, now)

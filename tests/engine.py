@@ -25,10 +25,11 @@ from typer.testing import CliRunner
 from jobs import config as configs
 from jobs.__main__ import app
 from jobs.demo.children import CommandLine
-from jobs.planning import Accept, Desk
+from jobs.planning import Desk
 from jobs.source import Engine
 from jobs.storage import Lake
 from offsets.broker import Broker as Client
+from offsets.plan import Accept
 from tests.brokers import Broker
 
 FIRST = date(2024, 3, 30)

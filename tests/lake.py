@@ -1,6 +1,7 @@
 """What a lake holds, as a stranger reads it: Parquet by pyarrow, manifests as plain JSON.
 
-Relies on names for a row's place. Imports nothing of the job, so that it cannot share a mistake with it.
+Relies on the demo's oracle for what a file's name promises. Imports nothing of the job, so that it cannot
+share a mistake with it.
 """
 
 from __future__ import annotations
@@ -9,20 +10,23 @@ import json
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Final
 
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-Coordinate = tuple[int, int]
+from jobs.demo import lakefiles
+from jobs.demo.places import Where
+from tests.reference import Coordinate, Fate, Place
 
-
-class Place(NamedTuple):
-    """Where a row lies: in the data, late or invalid rows of a day's folder; `dated` is a late row's day."""
-
-    kind: str
-    day: date
-    dated: date | None = None
+FATES: Final = {
+    Where.IN_DAY: Fate.IN_DAY,
+    Where.AMENDED: Fate.AMENDED,
+    Where.LATE: Fate.SET_ASIDE,
+    Where.INVALID: Fate.INVALID,
+}
+"""The places in files, in the words of the reference."""
+IN_FILES: Final = frozenset(FATES.values())
 
 
 def coordinates(lake: Path) -> Iterator[tuple[Coordinate, Place]]:
@@ -43,16 +47,14 @@ def begun(lake: Path) -> bool:
 
 def place_of(path: Path) -> Place:
     """Read a file's place from its path below the lake."""
-    match path.parts:
-        case [day, name] if name.startswith("late-"):  # brought here by the run of the day that it names
-            return Place("late", date.fromisoformat(name[5:15]), _date(day))
-        case [day, name] if name.startswith("part-"):
-            return Place("day", _date(day))
-        case [day, "_late", dated, name] if name.startswith("late-"):
-            return Place("late", _date(day), _date(dated))
-        case [day, "_invalid", name] if name.startswith("invalid-"):
-            return Place("invalid", _date(day))
-    raise AssertionError(f"{path} is no place for rows")
+    found = lakefiles.place_of(path)
+    assert found.day is not None, f"a file at an unknown place: {path}"
+    return Place(FATES[found.where], found.day, found.happened)
+
+
+def files(lake: Path) -> set[str]:
+    """List all files of a lake by their paths below it."""
+    return {path.relative_to(lake).as_posix() for path in lake.rglob("*") if path.is_file()}
 
 
 def places(lake: Path) -> dict[Coordinate, Place]:
@@ -128,7 +130,3 @@ def verdicts(document: dict[str, Any]) -> dict[str, int]:
     for tally in document["tally"]:
         found[tally["verdict"]] = found.get(tally["verdict"], 0) + tally["rows"]
     return found
-
-
-def _date(name: str) -> date:
-    return date.fromisoformat(name.removeprefix("date="))

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config import KafkaSettings, LakeSettings, Late, Settings
-from jobs.planning import Accept, Desk
+from jobs.planning import Desk
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
 from jobs.record.schema import HEADERS, INSTANT
@@ -27,8 +27,9 @@ from jobs.report import TaskReport
 from jobs.sink import TaskOrder, run_task
 from jobs.sizing import BatchLimit
 from jobs.storage import Lake
-from offsets.errors import RunFailed, revived
+from offsets.errors import RunFailed
 from offsets.model import micros, millis
+from offsets.plan import Accept
 from offsets.ranges import Offsets
 from tests.memory_topic import MemoryTopic, Record
 
@@ -134,10 +135,11 @@ class LocalEngine:
             if number in self.failing_tasks:
                 with suppress(Crash):
                     run_task(sent, f"{self.tasks}-failed", _dying(self._read(pieces, headers, count())))
-            report = run_task(sent, f"{self.tasks}-a", self._read(pieces, headers, numbers))
-            if report.failure and report.failure["error"] == RunFailed.__name__:
-                raise revived(report.failure)  # what the source raises fails Spark's job
-            reports.append(pickle.loads(pickle.dumps(report)))
+            done = run_task(sent, f"{self.tasks}-a", self._read(pieces, headers, numbers))
+            report: TaskReport = pickle.loads(pickle.dumps(done))
+            if isinstance(report.failure, RunFailed):
+                raise report.failure  # what the source raises fails Spark's job
+            reports.append(report)
             progress(number + 1, tasks)
         self.between()
         if self.dies:

@@ -1,7 +1,7 @@
-"""Where every record must lie, worked out from what was produced and from nothing else.
+"""What the reference says of a real topic: where every record must lie, from what was produced alone.
 
-Relies on each record's maker for when it happened and whether it is valid. A night sees, in each partition,
-what lies before the first record that is stamped past its day and grace. Imports nothing of the job.
+Relies on each record's maker for when it happened and whether it is valid, and on `tests/reference.py` for
+the rest. A night sees, in each partition, what lies before the first record stamped past its day and grace.
 """
 
 from __future__ import annotations
@@ -12,10 +12,24 @@ from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
-from tests.lake import Coordinate, Place, pending, places
-from tests.produce import Record, ms
+from tests import reference
+from tests.lake import IN_FILES, pending, places
+from tests.produce import Record
+from tests.reference import (
+    Coordinate,
+    Fate,
+    Lake,
+    Partition,
+    Place,
+    Request,
+    Rules,
+    Topic,
+    ZoneDatabase,
+    micros,
+)
 
 GRACE = timedelta(hours=1)
+PAST = timedelta(days=30)
 FUTURE = timedelta(days=1)
 AMSTERDAM = "Europe/Amsterdam"
 
@@ -30,40 +44,49 @@ class Said:
     happened: datetime | None
     name: str = ""
     counted: bool = False
-    """Whether it is only counted, such as a tombstone under `tombstones: skip`."""
+    """Whether it is a tombstone that is only counted, under `tombstones: skip`."""
+    number: bool = True
+    """Whether it is valid where the contract has a column for its number."""
     stray: bool = False
     """Whether its stamp comes from a wrong clock, and tells nothing about where a day ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """The run of one day: its bounds in UTC, and what its contract changes about a record's validity."""
+    """The run of one day, and what its contract says."""
 
     day: date
-    start: datetime
-    end: datetime
-    happened: Callable[[Said], datetime | None] = field(default=lambda said: said.happened)
+    zone: str
+    number_column: bool = True
     sees: Callable[[Said], bool] = field(default=lambda said: True)
     """Whether Kafka held the record by then, or shows it at all."""
+
+    @property
+    def start(self) -> datetime:
+        return midnight(self.day, self.zone)
+
+    @property
+    def end(self) -> datetime:
+        return midnight(self.day + timedelta(days=1), self.zone)
 
 
 def night(day: date, zone: str = AMSTERDAM) -> Night:
     """Give the night of a calendar day in a zone."""
-    return Night(day=day, start=midnight(day, zone), end=midnight(day + timedelta(days=1), zone))
+    return Night(day=day, zone=zone)
 
 
 def midnight(day: date, zone: str = AMSTERDAM) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
 
 
-def said(records: Iterable[Record], offsets: Iterable[int], happened: datetime | None = None) -> list[Said]:
-    """Say of records that they are valid and happened when they were stamped, unless told otherwise."""
+def said(records: Iterable[Record], offsets: Iterable[int]) -> list[Said]:
+    """Say of records that they are valid and happened when they were stamped."""
     return [
         Said(
             partition=record.partition,
             offset=offset,
             stamp=record.stamp,
-            happened=happened or datetime.fromtimestamp(record.stamp / 1000, UTC),
+            happened=datetime.fromtimestamp(record.stamp / 1000, UTC),
         )
         for record, offset in zip(records, offsets, strict=True)
     ]
@@ -73,36 +96,44 @@ def judged(
     produced: Sequence[Said], nights: Sequence[Night]
 ) -> tuple[dict[Coordinate, Place], set[Coordinate]]:
     """Give the place of every record that must lie in the lake, and what must be pending in the end."""
-    first = nights[0]
-    begins = _begins(produced, ms(first.start - FUTURE))
-    lie: dict[Coordinate, Place] = {}
-    seen: set[Coordinate] = set()
-    waiting: set[Coordinate] = set()
+    lake = Lake()
     for run in nights:
-        over = ms(run.end + GRACE)
-        stops: set[int] = set()
-        for record in sorted(produced, key=lambda each: (each.partition, each.offset)):
-            here = (record.partition, record.offset)
-            if record.stamp >= over and run.sees(record) and not record.stray:
-                stops.add(record.partition)
-            new = here not in seen and record.partition not in stops and run.sees(record)
-            if record.offset < begins.get(record.partition, 0) or not (new or here in waiting):
-                continue
-            seen.add(here)
-            waiting.discard(here)
-            happened = run.happened(record)
-            if record.counted:
-                continue
-            if happened is None:
-                lie[here] = Place("invalid", run.day)
-            elif happened >= run.end:
-                waiting.add(here)
-            elif happened >= run.start:
-                lie[here] = Place("day", run.day)
-            elif happened >= first.start:
-                dated = next(each.day for each in nights if each.start <= happened < each.end)
-                lie[here] = Place("late", run.day, dated)
-    return lie, waiting
+        seen = [each for each in produced if run.sees(each)]
+        request = _request(run)
+        lake = lake.settle(_topic(seen), request, _ends(seen, lake, lake.over(request)))
+    lie = {at: place for at, place in lake.places.items() if place.fate in IN_FILES}
+    return lie, {at for at, place in lake.places.items() if place.fate is Fate.PENDING}
+
+
+def _request(run: Night) -> Request:
+    rules = Rules(
+        zone=run.zone, past=PAST, future=FUTURE, skip_tombstones=True, number_column=run.number_column
+    )
+    return Request(day=run.day, rules=rules, zones=ZoneDatabase(), grace=GRACE, amend=True)
+
+
+def _topic(seen: Iterable[Said]) -> Topic:
+    """Make the topic that a night sees; what nobody vouches for is not there."""
+    topic = Topic(compacted=False)
+    for each in seen:
+        log = topic.partitions.setdefault(each.partition, Partition())
+        log.high = max(log.high, each.offset + 1)
+        log.records[each.offset] = reference.Record(
+            stamp=each.stamp,
+            event_time=micros(each.happened) if each.happened else None,
+            tombstone=each.counted,
+            number=each.number,
+        )
+    return topic
+
+
+def _ends(seen: Iterable[Said], lake: Lake, over: int) -> dict[int, int]:
+    """Give where a night ends in each partition: at the first stamp from `over` on, else at the end."""
+    ends: dict[int, int] = {}
+    for each in sorted(seen, key=lambda each: (each.partition, -each.offset)):
+        stops = each.stamp >= over and not each.stray
+        ends[each.partition] = each.offset if stops else ends.get(each.partition, each.offset + 1)
+    return {part: max(end, lake.seen_until.get(part, 0)) for part, end in ends.items()}
 
 
 def assert_exact(lake: Path, produced: Sequence[Said], nights: Sequence[Night]) -> None:
@@ -120,12 +151,3 @@ def assert_exact(lake: Path, produced: Sequence[Said], nights: Sequence[Night]) 
     ]
     assert not astray, f"{len(astray)} lie in a wrong place, such as {astray[:3]}"
     assert pending(lake) == waiting
-
-
-def _begins(produced: Iterable[Said], since: int) -> dict[int, int]:
-    """Give the first offset of each partition that is stamped since an instant (ms)."""
-    begins: dict[int, int] = {}
-    for record in produced:
-        if record.stamp >= since:
-            begins[record.partition] = min(begins.get(record.partition, record.offset), record.offset)
-    return begins

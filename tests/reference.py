@@ -27,7 +27,7 @@ code with what it judges.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from enum import Enum, auto
@@ -411,21 +411,8 @@ class Lake:
         record = log.records.get(offset)
         if record is None or not record.visible:
             return Place(Fate.GAP, day.date)
-        rules = request.rules
-        if record.tombstone and rules.skip_tombstones:
-            return Place(Fate.SKIPPED, day.date)
-        if not rules.valid(record):
-            return Place(Fate.INVALID, day.date)
-        assert record.event_time is not None
         days = [*(each.day for each in self.days), day]
-        if record.event_time < days[0].start:
-            return Place(Fate.BEFORE_FIRST, day.date)
-        if record.event_time >= day.end:
-            return Place(Fate.PENDING, day.date)
-        if record.event_time >= day.start:
-            return Place(Fate.IN_DAY, day.date)
-        of = next(each.date for each in days if each.start <= record.event_time < each.end)
-        return Place(Fate.AMENDED if request.amend else Fate.SET_ASIDE, day.date, of)
+        return place_of(record, request.rules, days, amend=request.amend)
 
     # -- a day again
 
@@ -456,6 +443,23 @@ class Lake:
         settled_here = {key: place for key, place in found.items() if place.fate is not Fate.PENDING}
         days = (*self.days[:at], replace(old, found=found, request=request), *self.days[at + 1 :])
         return replace(self, days=days, places={**self.places, **settled_here})
+
+
+def place_of(record: Record, rules: Rules, days: Sequence[Day], *, amend: bool) -> Place:
+    """Give a record that is shown its place, by the run of the last of all days so far."""
+    day, at = days[-1], record.event_time
+    if record.tombstone and rules.skip_tombstones:
+        return Place(Fate.SKIPPED, day.date)
+    if at is None or not rules.valid(record):
+        return Place(Fate.INVALID, day.date)
+    if at < days[0].start:
+        return Place(Fate.BEFORE_FIRST, day.date)
+    if at >= day.end:
+        return Place(Fate.PENDING, day.date)
+    if at >= day.start:
+        return Place(Fate.IN_DAY, day.date)
+    of = next(each.date for each in days if each.start <= at < each.end)
+    return Place(Fate.AMENDED if amend else Fate.SET_ASIDE, day.date, of)
 
 
 def _may_become(was: Fate, now: Fate, *, gone: bool, same_rules: bool) -> bool:

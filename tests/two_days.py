@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -28,11 +29,6 @@ def two_days(broker: Broker, topic: MakeTopic) -> tuple[str, list[Said]]:
         records += [order(at, partition, stamp=stamp, n=number) for partition in range(2)]
     words = said(records, send(broker.bootstrap_servers, name, records))
     return name, [
-        Said(
-            partition=each.partition,
-            offset=each.offset,
-            stamp=each.stamp,
-            happened=each.happened - LATE if number // 2 % 9 == 0 and each.happened else each.happened,
-        )
+        replace(each, happened=each.happened - LATE) if number // 2 % 9 == 0 and each.happened else each
         for number, each in enumerate(words)
     ]

@@ -47,9 +47,6 @@ late: amend
 """
 
 
-def write_config(
-    path: Path, *, topic: str, bootstrap_servers: str, zone: str, first: date, more: str = ""
-) -> None:
-    """Write the YAML, and `more` below it; the lake lies beside it."""
-    said = CONFIG.format(topic=topic, bootstrap_servers=bootstrap_servers, zone=zone, first=first)
-    path.write_text(said + more)
+def write_config(path: Path, *, topic: str, bootstrap_servers: str, zone: str, first: date) -> None:
+    """Write the YAML; the lake lies beside it."""
+    path.write_text(CONFIG.format(topic=topic, bootstrap_servers=bootstrap_servers, zone=zone, first=first))

@@ -117,29 +117,38 @@ def rows_of(lake: Path, history: History, *, moving: bool) -> Iterator[Row]:
         name = path.relative_to(lake).as_posix()
         target = history.targets.get(name)
         if target is None or under_way is None or not name.startswith(under_way):
-            yield from _rows(path, place_of(path.relative_to(lake), history.targets))
+            yield from _rows(path, _borne_out(Path(name), history.targets))
         elif not ((lake / target).exists() and path.samefile(lake / target)):
-            yield from _rows(path, place_of(Path(target), history.targets))
+            yield from _rows(path, _borne_out(Path(target), history.targets))
 
 
-def place_of(path: Path, targets: Mapping[str, str]) -> Place:
-    """Say from a file's path below the lake what its rows are."""
+def _borne_out(path: Path, targets: Mapping[str, str]) -> Place:
+    """Say what a file's rows are: a late file's name counts only where a manifest bears it out."""
+    name, place = path.as_posix(), place_of(path)
+    borne_out = {Where.AMENDED: name in targets.values(), Where.LATE: name not in targets}
+    return place if borne_out.get(place.where, True) else Place(Where.ASTRAY, path=name)
+
+
+def place_of(path: Path) -> Place:
+    """Say from a file's path below the lake what its rows are, by the promised names."""
     day = _dated(path.parts[0])
     match path.parts[1:]:
-        case [name] if not name.startswith("late-"):
+        case [name] if name.startswith("part-"):
             return Place(Where.IN_DAY, day)
-        case ["_invalid", _]:
+        case ["_invalid", name] if name.startswith("invalid-"):
             return Place(Where.INVALID, day)
-        case [name] if (named := LATE_NAME.fullmatch(name)) and path.as_posix() in targets.values():
-            return Place(Where.AMENDED, date.fromisoformat(named[1]), day)
-        case ["_late", happened, name] if (
-            (named := LATE_NAME.fullmatch(name))
-            and named[1] == day.isoformat()
-            and path.as_posix() not in targets
-        ):
+        case [name] if run := _brought_by(name):
+            return Place(Where.AMENDED, run, day)
+        case ["_late", happened, name] if _brought_by(name) == day:
             return Place(Where.LATE, day, _dated(happened))
         case _:
             return Place(Where.ASTRAY, path=str(path))
+
+
+def _brought_by(name: str) -> date | None:
+    """Say which day's run a late file names."""
+    named = LATE_NAME.fullmatch(name)
+    return date.fromisoformat(named[1]) if named else None
 
 
 def _dated(folder: str) -> date:

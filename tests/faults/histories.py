@@ -29,7 +29,7 @@ import offsets.days
 from jobs.clean import clean
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.planning import Accept, Desk
+from jobs.planning import Desk
 from jobs.rebuild import rebuild_day
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import Tombstones
@@ -38,6 +38,7 @@ from jobs.verify.lake import verify
 from jobs.verify.level import Level
 from offsets.errors import DayStopped
 from offsets.model import LostOffsets
+from offsets.plan import Accept
 from tests import reference
 from tests.faults.laws import Reader, Seen, check
 from tests.faults.light_files import light_files, light_rows, parquet_rows

@@ -16,6 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
+from tests.lake import IN_FILES, place_of
 from tests.reference import Coordinate, Fate, Lake, Place, Settled, Topic, micros
 
 VERDICTS: Final = {
@@ -156,10 +157,10 @@ def every_record_has_its_place(seen: Seen) -> None:
     found: dict[Coordinate, set[Place]] = {}
     for name, file in seen.files.items():
         for row in file.rows:
-            found.setdefault(row.at, set()).add(_place(name, seen))
+            found.setdefault(row.at, set()).add(place_of(Path(name)))
     newest = seen.days[-1] if seen.days else None
     for at, place in seen.lake.places.items():
-        if place.fate in (Fate.IN_DAY, Fate.INVALID, Fate.AMENDED, Fate.SET_ASIDE):
+        if place.fate in IN_FILES:
             there = found.pop(at, set())
             lawful = [{place}]
             if place.fate is Fate.AMENDED and seen.moving and place.day == newest:
@@ -167,22 +168,6 @@ def every_record_has_its_place(seen: Seen) -> None:
                 lawful += [{waiting}, {place, waiting}]
             assert there in lawful, f"{at} should be {place}, is {there or 'nowhere'}"
     assert not found, f"in files, and should not be: {found}"
-
-
-def _place(name: str, seen: Seen) -> Place:
-    folder, *inner, file = name.split("/")
-    day = date.fromisoformat(folder[5:])
-    match inner:
-        case [] if file.startswith("late-"):
-            return Place(Fate.AMENDED, date.fromisoformat(file[5:15]), day)
-        case []:
-            return Place(Fate.IN_DAY, day)
-        case ["_invalid"]:
-            return Place(Fate.INVALID, day)
-        case ["_late", of]:
-            return Place(Fate.SET_ASIDE, day, date.fromisoformat(of[5:]))
-        case _:
-            raise AssertionError(f"a file at an unknown place: {name}")
 
 
 def rows_hold_what_was_produced(seen: Seen) -> None:

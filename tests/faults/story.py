@@ -33,9 +33,10 @@ from jobs.planning import Desk
 from jobs.storage import Lake, LockHolder
 from offsets.errors import NotPublished, StoreFailed
 from tests.faults.store import Fault, FaultyOs, Keeps, nothing
-from tests.lake_rows import Coordinate, files, places
+from tests.lake import files, places
 from tests.local_engine import Crash, LocalEngine, days, desk, order
 from tests.memory_topic import MemoryTopic
+from tests.reference import Coordinate
 
 HOLDER = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2026, 6, 1, tzinfo=UTC))
 MEMORY = Path("/dev/shm")

@@ -281,7 +281,7 @@ def _a_wider_loss_accepted(patched: Patch) -> None:
         from_, to = checkpoint.next_from_offset, looked.edges.log_start
         covers = [
             each
-            for each in terms.accept_loss
+            for each in terms.accept.loss
             if each.partition == checkpoint.partition
             and each.from_offset <= from_
             and to <= each.until_offset

@@ -40,7 +40,7 @@ from tests.faults.test_store import (
     kill_after_the_rename,
     settle_all,
 )
-from tests.lake_rows import places
+from tests.lake import places
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """Arrow's writer closes its file when it is collected, and meets the fault again."""

@@ -24,9 +24,10 @@ from jobs.daily import run_day
 from jobs.storage import Lake
 from offsets.ledger import read_ledger
 from offsets.model import Verdict, midnight
-from tests.lake_rows import Coordinate, places
+from tests.lake import places
 from tests.local_engine import ZONE, desk, order
 from tests.memory_topic import MemoryTopic
+from tests.reference import Coordinate
 
 CLOSED = 20
 DAYS = [date(2026, 3, 1) + timedelta(days=step) for step in range(CLOSED + 1)]

@@ -28,13 +28,13 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from jobs.demo.moments import Step, Steps
-from jobs.demo.victims import Victim, all_of, kill_one
 from jobs.source import Engine
 from tests import lake as lakes
 from tests.engine import Child, Command, Configured
 from tests.oracle import Said, assert_exact, night
 from tests.processes import command_of, descendants, jvm_of, lives, until
+from tests.soak.moments import Step, Steps
+from tests.soak.victims import Victim, all_of, kill_one
 from tests.two_days import DAYS
 
 WAIT = 60.0

@@ -15,7 +15,7 @@ import pytest
 from tests.processes import descendants, lives, until
 
 SECONDS = 540.0
-SOAK = [sys.executable, "-m", "jobs", "soak", "--json"]
+SOAK = [sys.executable, "-m", "tests.soak", "soak", "--json"]
 
 
 @pytest.mark.timeout(600)

@@ -15,13 +15,14 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from jobs.daily import run_day
-from jobs.planning import Accept
 from offsets.errors import ContractChanged
+from offsets.plan import Accept
 from tests import lake as lakes
 from tests.brokers import Broker
 from tests.engine import FIRST, Command, Configured, MakeDesk
 from tests.oracle import FUTURE, Night, Said, assert_exact, judged, midnight, night
 from tests.produce import Record, ms, send
+from tests.reference import Coordinate, Fate
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -44,7 +45,7 @@ KINDS = {
 @dataclass(frozen=True)
 class History:
     topic: str
-    records: dict[lakes.Coordinate, Record]
+    records: dict[Coordinate, Record]
     said: list[Said]
 
 
@@ -107,7 +108,7 @@ def test_three_days_hold_every_record_once_in_its_place(
     nights = [night(day) for day in DAYS]
     assert_exact(lake, history.said, nights)
     expected, waiting = judged(history.said, nights)
-    assert {place.kind for place in expected.values()} == {"day", "late", "invalid"}
+    assert {place.fate for place in expected.values()} == {Fate.IN_DAY, Fate.AMENDED, Fate.INVALID}
     assert len(waiting) > 10
     _assert_values(lake, history)
     _assert_counted(lake, history, nights)
@@ -209,24 +210,16 @@ def test_nothing_is_lost_or_doubled_across_changes_of_the_contract(
         run_day(desk(history.topic, utc), DAYS[2])
     run_day(desk(history.topic, utc, accept=Accept(contract=True)), DAYS[2])
 
-    said = [replace(each, counted=each.name == "tombstone") for each in history.said]
-    numbers = {
-        (each.partition, each.offset): datetime.fromisoformat(
-            json.loads(history.records[each.partition, each.offset].value or b"")["at"]
-        )
-        for each in said
-        if each.name == "text for a number"
-    }
-
-    def with_texts(word: Said) -> datetime | None:
-        return numbers.get((word.partition, word.offset), word.happened)
-
-    last = Night(
-        day=DAYS[2],
-        start=midnight(DAYS[2]),
-        end=midnight(DAYS[2] + timedelta(days=1), "UTC"),
-        happened=with_texts,
-    )
-    assert_exact(lake, said, [night(DAYS[0]), replace(night(DAYS[1]), happened=with_texts), last])
+    said = [_under_texts(history, each) for each in history.said]
+    nights = [night(DAYS[0]), night(DAYS[1]), night(DAYS[2], "UTC")]
+    assert_exact(lake, said, [nights[0], *(replace(each, number_column=False) for each in nights[1:])])
     accepted = [document["accepted"]["contract"] for document in lakes.manifests(lake)]
     assert [len(each) for each in accepted] == [0, 1, 2], accepted
+
+
+def _under_texts(history: History, word: Said) -> Said:
+    """Say of a record what holds where tombstones are skipped, and texts are good for numbers."""
+    if word.name != "text for a number":
+        return replace(word, counted=word.name == "tombstone")
+    body = json.loads(history.records[word.partition, word.offset].value or b"")
+    return replace(word, happened=datetime.fromisoformat(body["at"]), number=False)

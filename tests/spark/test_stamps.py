@@ -26,6 +26,7 @@ from tests.brokers import Broker, MakeTopic
 from tests.engine import FIRST, MakeDesk
 from tests.oracle import midnight
 from tests.produce import Record, Transactions, every, order, send
+from tests.reference import Fate
 from tests.spark.test_topics import delete_before
 
 NEXT = FIRST + timedelta(days=1)
@@ -72,7 +73,7 @@ def test_odd_stamps_of_all_kinds_are_settled_once_and_stop_no_day(
     # a record of the future at the very end is of a later day, until others follow it
     left = {(part, 23) for part, stamp in enumerate(odd) if stamp > 0}
     assert held.keys() == {(part, at) for part in range(len(odd)) for at in range(24)} - left
-    assert {at for (_, at), place in held.items() if place.kind == "invalid"} == {5, 11, 17, 23}
+    assert {at for (_, at), place in held.items() if place.fate is Fate.INVALID} == {5, 11, 17, 23}
     for path in lake.glob("date=*/_invalid/*.parquet"):
         table = pq.ParquetFile(path).read()
         for row in table.drop_columns(["kafka_timestamp"]).to_pylist():
@@ -124,7 +125,7 @@ def test_what_an_aborted_transaction_holds_in_a_stretch_is_not_delivered(
     run_day(desk(name), FIRST)
     run_day(desk(name), NEXT)
     assert {at for _, at in lakes.places(lake)} == {0, 1, 2, 3, 10, 11, 12, 13}
-    assert {at for (_, at), place in lakes.places(lake).items() if place.kind == "invalid"} == {3, 13}
+    assert {at for (_, at), place in lakes.places(lake).items() if place.fate is Fate.INVALID} == {3, 13}
 
 
 def test_a_stream_of_records_is_whole_however_few_are_held_at_a_time(

@@ -20,13 +20,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from jobs.daily import run_day
-from jobs.planning import Accept
 from offsets.errors import ConfigWrong, OffsetsLost, TopicChanged
+from offsets.plan import Accept
 from tests import lake as lakes
 from tests.brokers import Broker, MakeTopic
 from tests.engine import FIRST, MakeDesk
 from tests.oracle import Said, assert_exact, midnight, night, said
 from tests.produce import Record, every, ms, order, send
+from tests.reference import Fate, Place
 
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]
 STEP = timedelta(minutes=10)
@@ -55,7 +56,7 @@ def test_three_partitions_added_between_days_lose_nothing(
         run_day(desk(name), day)
     first = replace(NIGHTS[0], sees=lambda word: word in words[:100])
     assert_exact(lake, words, [first, *NIGHTS[1:]])
-    assert {place.kind for place in lakes.places(lake).values()} == {"day", "late"}
+    assert {place.fate for place in lakes.places(lake).values()} == {Fate.IN_DAY, Fate.AMENDED}
     document = lakes.manifest(lake, DAYS[1])
     assert [span["evidence"]["start"] for span in document["spans"]] == ["checkpoint"] * 2 + [
         "new_partition"
@@ -196,16 +197,6 @@ def test_a_compacted_topic_counts_what_vanished_pending_records_too(
     offsets = send(broker.bootstrap_servers, name, [*records, *ahead])
     compacted(broker, name, at + STEP * 101, lambda left: len(left & set(offsets[:100])) <= 10)
     kept = shown(broker, name)
-    words = [word for word in said([*records, *ahead], offsets) if word.offset in kept]
-    words = [
-        Said(
-            partition=0,
-            offset=word.offset,
-            stamp=word.stamp,
-            happened=midnight(DAYS[1]) + STEP if word.offset in offsets[100:] else word.happened,
-        )
-        for word in words
-    ]
     run_day(desk(name), DAYS[0])
     document = lakes.manifest(lake, DAYS[0])
     begin, until = document["spans"][0]["seen_until"], document["spans"][0]["until_offset"]
@@ -224,8 +215,8 @@ def test_a_compacted_topic_counts_what_vanished_pending_records_too(
     found = lakes.places(lake)
     assert {offset for (_, offset), place in found.items() if place.day == DAYS[1]} >= {offsets[102], *more}
     assert not {(0, each) for each in gone} & found.keys()
-    assert {each for each, place in found.items() if place == lakes.Place("day", DAYS[0])} == {
-        (0, word.offset) for word in words if word.offset < offsets[100]
+    assert {each for each, place in found.items() if place == Place(Fate.IN_DAY, DAYS[0])} == {
+        (0, offset) for offset in offsets[:100] if offset in kept
     }
 
 

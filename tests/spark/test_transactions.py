@@ -18,6 +18,7 @@ from tests.brokers import Broker, MakeTopic
 from tests.engine import FIRST, Command, Configured, MakeDesk
 from tests.oracle import Said, assert_exact, midnight, night, said
 from tests.produce import Record, Transactions, every, order
+from tests.reference import Coordinate, Fate
 
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]
 SEED = 7
@@ -125,7 +126,7 @@ def test_a_transactional_replay_of_old_data_ends_each_day_where_it_ended(
         words += said(records[at : at + 20], producer.commit(records[at : at + 20]))
     for day in DAYS:
         run_day(desk(name), day)
-    assert {place.kind for place in lakes.places(lake).values()} == {"day"}
+    assert {place.fate for place in lakes.places(lake).values()} == {Fate.IN_DAY}
     assert_exact(lake, words, [night(day) for day in DAYS])
     found = {span["evidence"]["end"] for document in lakes.manifests(lake)[:2] for span in document["spans"]}
     assert found == {"bisected"}
@@ -143,5 +144,5 @@ def ends(broker: Broker, topic: str, partitions: int) -> dict[int, int]:
         consumer.close()
 
 
-def between(from_: dict[int, int], until: dict[int, int]) -> set[lakes.Coordinate]:
+def between(from_: dict[int, int], until: dict[int, int]) -> set[Coordinate]:
     return {(part, offset) for part in until for offset in range(from_[part], until[part])}

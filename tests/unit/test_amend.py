@@ -19,9 +19,10 @@ from jobs.storage import Lake
 from offsets.errors import LedgerBroken, NotPublished, StoreFailed
 from offsets.ledger import read_ledger
 from offsets.model import Manifest, Verdict, midnight
-from tests.lake_rows import Place, files, places
+from tests.lake import files, places
 from tests.local_engine import ZONE, LocalEngine, desk, order
 from tests.memory_topic import MemoryTopic
+from tests.reference import Fate, Place
 
 FIRST, SECOND, THIRD = (date(2026, 3, day) for day in (28, 29, 30))
 
@@ -58,12 +59,17 @@ def unmoved(lake: Path, topic: MemoryTopic) -> Manifest:
         return run(lake, topic, THIRD)
 
 
+def amended(day: date) -> Place:
+    """Give the place of a late row that the run of the third day brought home."""
+    return Place(Fate.AMENDED, THIRD, day)
+
+
 def test_a_late_row_lies_in_its_own_day_once(lake: Path, topic: MemoryTopic) -> None:
     run(lake, topic, FIRST, SECOND)
     outcome = run_day(desk(lake, topic, late=Late.AMEND), THIRD)
     assert outcome.amended == {FIRST: 1, SECOND: 1}
     found = places(lake)
-    assert (found[0, 6], found[0, 7]) == (Place(FIRST, "in_day"), Place(SECOND, "in_day"))
+    assert (found[0, 6], found[0, 7]) == (amended(FIRST), amended(SECOND))
     assert sorted(name for name in files(lake) if "late-" in name) == sorted(
         file.target or "" for file in outcome.manifest.files_of(Verdict.LATE)
     )
@@ -100,7 +106,7 @@ def test_a_move_that_was_cut_short_is_finished_by_the_next_run(
     again = run_day(desk(lake, topic, late=Late.SET_ASIDE, engine=engine), THIRD)
     assert (again.already, engine.jobs) == (True, 0)
     assert not moves_open(Lake(lake), manifest)
-    assert [places(lake)[0, offset].kind for offset in (6, 7)] == ["in_day", "in_day"]
+    assert [places(lake)[0, offset] for offset in (6, 7)] == [amended(FIRST), amended(SECOND)]
 
 
 def test_moves_are_finished_before_the_next_day_is_planned(lake: Path, topic: MemoryTopic) -> None:
@@ -149,7 +155,7 @@ def test_late_rows_that_were_set_aside_stay_whatever_the_config_says_later(
 ) -> None:
     run(lake, topic, late=Late.SET_ASIDE)
     run(lake, topic, THIRD, THIRD + timedelta(days=1), late=Late.AMEND)
-    assert [places(lake)[0, offset].kind for offset in (6, 7)] == ["late", "late"]
+    assert [places(lake)[0, offset].fate for offset in (6, 7)] == [Fate.SET_ASIDE, Fate.SET_ASIDE]
 
 
 def test_a_day_that_was_removed_after_it_amended_others_is_not_run_again(

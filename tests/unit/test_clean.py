@@ -15,7 +15,7 @@ from jobs.clean import clean, orphans
 from jobs.daily import run_day
 from jobs.storage import Lake, LockHolder
 from offsets.errors import LakeLocked, StoreFailed
-from tests.lake_rows import files
+from tests.lake import files
 from tests.local_engine import desk
 from tests.memory_topic import MemoryTopic
 

@@ -22,9 +22,10 @@ from typer.testing import CliRunner
 import jobs.opening
 from jobs.__main__ import app
 from jobs.daily import run_day
-from jobs.planning import Accept, Desk
+from jobs.planning import Desk
 from jobs.storage import Lake, LockHolder
 from offsets.errors import RunFailed
+from offsets.plan import Accept
 from tests.local_engine import LocalEngine, desk
 from tests.memory_topic import MemoryTopic
 from tests.unit.test_day import FIRST, SECOND, a_lake, three_days

@@ -21,7 +21,7 @@ from offsets.errors import DayTaken, StoreFailed
 from offsets.manifest import from_json
 from offsets.model import Manifest, Verdict
 from offsets.ranges import Offsets
-from tests.lake_rows import files
+from tests.lake import files
 from tests.local_engine import Crash
 from tests.unit.test_audit import made
 from tests.unit.test_settle import DAY, DAYS

@@ -17,7 +17,7 @@ from offsets.errors import AuditFailed, TopicChanged
 from offsets.ledger import read_chain
 from offsets.manifest import MANIFEST_NAME, _checksum
 from offsets.model import Verdict, after_compaction, midnight
-from tests.lake_rows import places
+from tests.lake import places
 from tests.local_engine import ZONE, desk, order
 from tests.memory_topic import MemoryTopic
 

@@ -5,20 +5,14 @@ from __future__ import annotations
 import atexit
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import HealthCheck, Phase, given
-from hypothesis import settings as trying
-from hypothesis import strategies as st
 
 import jobs.audit
 import jobs.commit
@@ -27,7 +21,7 @@ import jobs.merge
 import jobs.steps
 import jobs.storage
 from jobs.daily import run_day
-from jobs.planning import Accept, due_days, next_due
+from jobs.planning import due_days, next_due
 from jobs.record.rules import Tombstones
 from jobs.storage import Lake, LockHolder
 from offsets.errors import (
@@ -48,12 +42,13 @@ from offsets.errors import (
     TopicChanged,
 )
 from offsets.ledger import read_ledger, read_manifest
-from offsets.manifest import from_json, to_json
 from offsets.model import EndFrom, Manifest, Verdict
+from offsets.plan import Accept
 from offsets.recheck import prove_gaps
-from tests.lake_rows import Place, files, places
+from tests.lake import files, places
 from tests.local_engine import RULES, Crash, LocalEngine, desk, order
 from tests.memory_topic import MemoryTopic, Transaction
+from tests.reference import Fate, Place
 
 FIRST, SECOND, THIRD = date(2026, 3, 28), date(2026, 3, 29), date(2026, 3, 30)
 """In Europe/Amsterdam; the second has 23 hours."""
@@ -126,11 +121,11 @@ def test_every_record_lies_in_exactly_one_place(lake: Path) -> None:
     everything = {(part, each.offset) for part, log in topic.logs.items() for each in log.visible(0, 99)}
     assert found.keys() | pending == everything
     assert not found.keys() & pending
-    kinds = sorted((place.day.day, place.kind) for place in found.values())
+    kinds = sorted((place.day.day, place.fate.name) for place in found.values())
     assert {each: kinds.count(each) for each in kinds} == {
-        (28, "in_day"): 6, (28, "invalid"): 1,
-        (29, "in_day"): 7, (29, "invalid"): 1, (29, "late"): 1,
-        (30, "in_day"): 7, (30, "invalid"): 1, (30, "late"): 1,
+        (28, "IN_DAY"): 6, (28, "INVALID"): 1,
+        (29, "IN_DAY"): 7, (29, "INVALID"): 1, (29, "SET_ASIDE"): 1,
+        (30, "IN_DAY"): 7, (30, "INVALID"): 1, (30, "SET_ASIDE"): 1,
     }  # fmt: skip
 
 
@@ -675,7 +670,7 @@ def test_a_changed_zone_loses_no_instant(lake: Path, zone: str) -> None:
         run_day(desk(lake, topic, zone=zone, accept=Accept(contract=True)), day)
     first, second, third = read_ledger(Lake(lake)).days
     assert (second.start, third.start) == (first.end, second.end)
-    assert all(place.kind == "in_day" for place in places(lake).values())
+    assert all(place.fate is Fate.IN_DAY for place in places(lake).values())
     covered = [offset for (_, offset) in places(lake)]
     assert sorted(covered) == list(range(len(covered)))
 
@@ -689,8 +684,8 @@ def test_records_that_a_new_zone_moves_below_the_days_start_are_late_and_not_los
     run_day(desk(lake, topic, zone="Asia/Tokyo", accept=Accept(contract=True)), SECOND)
     run_day(desk(lake, topic, zone="Asia/Tokyo"), THIRD)
     assert {offset: place for (_, offset), place in places(lake).items()} == {
-        0: Place(SECOND, "in_day"),
-        1: Place(THIRD, "in_day"),
+        0: Place(Fate.IN_DAY, SECOND),
+        1: Place(Fate.IN_DAY, THIRD),
     }
 
 
@@ -771,140 +766,3 @@ def test_due_days_are_those_that_are_over_in_order(lake: Path) -> None:
         run_day(desk(lake, topic, now=now), day)
     assert due_days(table, *next_due(table)) == []
     assert next_due(table) == (THIRD, STARTS[date(2026, 3, 31)] + timedelta(hours=1))
-
-
-# -- random histories against a small oracle
-
-
-PHASES = [Phase.explicit, Phase.reuse, Phase.generate]
-KINDS = ("on time", "disorder", "late", "early", "too early", "too old", "broken", "tombstone", "no stamp")
-
-
-@dataclass
-class History:
-    """A topic, a lake, and what the oracle expects of them."""
-
-    lake: Path
-    topic: MemoryTopic
-    expected: dict[tuple[int, int], Place | None] = field(default_factory=dict)
-    """Where each record lies that was settled; None for one that was only counted."""
-    event_times: dict[tuple[int, int], datetime | None] = field(default_factory=dict)
-    days: list[Manifest] = field(default_factory=list)
-
-    def produce(self, partition: int, when: datetime, kind: str, transaction: Transaction | None) -> None:
-        shift = {"disorder": -2, "late": -30, "early": 20, "too early": 25, "too old": -31 * 24}.get(kind, 0)
-        event_time = when + timedelta(hours=shift)
-        value = {"broken": b"[]", "tombstone": None}.get(kind, order(event_time))
-        stamp = -1 if kind == "no stamp" else when
-        offset = self.topic.produce(partition, value, stamp, transaction=transaction)
-        valid = kind in ("on time", "disorder", "late", "early")
-        self.event_times[partition, offset] = event_time if valid else None
-
-    def settle(self, day: date, engine: LocalEngine, **changed: Any) -> None:
-        """Run a day, then do the same by the oracle's few lines."""
-        visible = {
-            (part, each.offset) for part, log in self.topic.logs.items() for each in log.visible(0, log.high)
-        }
-        manifest = run_day(desk(self.lake, self.topic, engine=engine, **changed), day).manifest
-        self.days.append(manifest)
-        until = {span.partition: span.until_offset for span in manifest.spans}
-        begin = {start.partition: start.offset for start in manifest.first_offsets}
-        bounds = [(each.day.date, each.day.start, each.day.end) for each in self.days]
-        assert all(end == start for (_, _, end), (_, start, _) in pairwise(bounds))
-        counted = dict.fromkeys(Verdict, 0)
-        for at_ in sorted(visible):
-            if at_ in self.expected or not begin[at_[0]] <= at_[1] < until[at_[0]]:
-                continue
-            event_time = self.event_times[at_]
-            if event_time is None:
-                self.expected[at_] = Place(day, "invalid")
-                counted[Verdict.INVALID] += 1
-            elif event_time < bounds[0][1]:
-                self.expected[at_] = None
-                counted[Verdict.BEFORE_FIRST] += 1
-            elif event_time >= bounds[-1][2]:
-                counted[Verdict.LATER_DAY] += 1
-            else:
-                of = next(name for name, start, end in bounds if start <= event_time < end)
-                self.expected[at_] = Place(day, "in_day") if of == day else Place(day, "late", of)
-                counted[Verdict.IN_DAY if of == day else Verdict.LATE] += 1
-        del counted[Verdict.ALREADY_SETTLED]
-        assert {verdict: manifest.rows(verdict) for verdict in counted} == counted
-
-    def check(self) -> None:
-        """Hold the lake against the oracle, and what was never read against the first day's start."""
-        assert places(self.lake) == {at_: place for at_, place in self.expected.items() if place}
-        start = self.days[0].day.start
-        for first in self.days[-1].first_offsets:
-            for (part, offset), event_time in self.event_times.items():
-                if part == first.partition and offset < first.offset and event_time:
-                    assert event_time < start, "a record from the first day on lies below the lake's start"
-        for manifest in self.days:
-            assert from_json(to_json(manifest), "here") == manifest
-
-
-records = st.tuples(
-    st.integers(0, 3),  # the partition, modulo their number
-    st.floats(0, 23),  # the hour
-    st.sampled_from(KINDS),
-    st.sampled_from(["", "", "", "commit", "abort"]),
-)
-
-
-@given(
-    days=st.lists(st.lists(records, max_size=14), min_size=3, max_size=4),
-    compacted=st.booleans(),
-    fresh=st.sets(st.integers(1, 3)),
-    zones=st.sets(st.integers(1, 3)),
-    crashes=st.dictionaries(st.integers(0, 3), st.sampled_from(CRASHES)),
-    seed=st.randoms(use_true_random=False),
-)
-@trying(max_examples=25, phases=PHASES, suppress_health_check=[HealthCheck.too_slow])
-def test_a_random_history_settles_each_record_where_the_oracle_says(
-    days: list[list[tuple[int, float, str, str]]],
-    compacted: bool,
-    fresh: set[int],
-    zones: set[int],
-    crashes: dict[int, tuple[object, str]],
-    seed: Any,
-) -> None:
-    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patched:
-        topic = MemoryTopic(2, cleanup_policy="compact" if compacted else "delete")
-        told = History(Path(folder) / "lake", topic)
-        zone = "Europe/Amsterdam"
-        for number, events in enumerate(days):
-            day = FIRST + timedelta(days=number)
-            if number in fresh:
-                topic.add_partitions(1)
-            if number in zones:
-                zone = seed.choice(["Europe/Amsterdam", "UTC", "Asia/Tokyo", "America/New_York"])
-            for partition, hour, kind, ending in sorted(events, key=lambda each: each[1]):
-                transaction = Transaction() if ending else None
-                when = STARTS[FIRST] + timedelta(days=number, hours=hour)
-                told.produce(partition % len(topic.logs), when, kind, transaction)
-                if transaction:
-                    topic.end(transaction, commit=ending == "commit", at=when)
-            if compacted and number:
-                everything = [at_ for at_ in told.event_times if seed.random() < 0.2]
-                for partition in topic.logs:
-                    topic.compact(partition, [offset for part, offset in everything if part == partition])
-            with suppressed_crash(patched, crashes.get(number)):
-                run_day(desk(told.lake, topic, zone=zone, accept=Accept(contract=True)), day)
-            engine = LocalEngine(topic, batch_rows=seed.randint(1, 5), least_tasks=seed.randint(1, 4))
-            told.settle(day, engine, zone=zone, accept=Accept(contract=True))
-            told.check()
-
-
-@contextmanager
-def suppressed_crash(patched: pytest.MonkeyPatch, crash: tuple[object, str] | None) -> Iterator[None]:
-    """Let the run inside crash at a step, where there is one and the run comes to it."""
-    with patched.context() as planted:
-        if crash is not None:
-            where, step = crash
-            planted.setattr(where, step, _raise)
-        with suppress(Crash):
-            yield
-
-
-def _raise(*args: Any, **named: Any) -> Any:
-    raise Crash

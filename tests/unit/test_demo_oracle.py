@@ -176,6 +176,10 @@ def bring_a_late_row_home_though_no_manifest_says_so(files: Files) -> None:
     files[HOME] = files.pop(LATE_FILE)
 
 
+def put_rows_under_a_name_that_nobody_promised(files: Files) -> None:
+    files[IN_FIRST.replace("part-", "tmp-")] = files.pop(IN_FIRST)
+
+
 def take_a_broken_record_for_a_row(files: Files) -> None:
     files[IN_FIRST] = [MIDNIGHT, LAST, TEXT._replace(event_time=us(28))]
     files[INVALID_FIRST] = []
@@ -241,6 +245,7 @@ def lose_the_value_of_an_invalid_record(files: Files) -> None:
         (file_a_late_row_under_the_wrong_day, {6}),
         (name_a_late_file_after_the_wrong_run, {6}),
         (bring_a_late_row_home_though_no_manifest_says_so, {6}),
+        (put_rows_under_a_name_that_nobody_promised, {2, 3}),
         (take_a_broken_record_for_a_row, {4}),
         (take_a_good_record_for_a_broken_one, {3}),
         (put_an_invalid_record_into_the_wrong_run, {4}),

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from jobs.daily import Outcome, run_day
-from jobs.planning import Accept
 from jobs.storage import Lake
 from offsets.errors import AuditFailed, ConfigWrong, OffsetsLost
 from offsets.ledger import read_chain
 from offsets.model import LostOffsets, midnight
-from tests.lake_rows import places
+from offsets.plan import Accept
+from tests.lake import places
 from tests.local_engine import ZONE, LocalEngine, desk, order
 from tests.memory_topic import MemoryTopic, Transaction
 

@@ -24,7 +24,7 @@ from offsets.model import (
     TopicIdentity,
     day_in,
 )
-from offsets.plan import MOST_RANGES, Terms, bounds, next_checkpoint, plan_day, reads_of, require_over
+from offsets.plan import MOST_RANGES, Accept, Terms, bounds, next_checkpoint, plan_day, reads_of, require_over
 from offsets.ranges import Offsets
 from offsets.survey import survey
 from offsets.topic import digest_of
@@ -247,7 +247,7 @@ def test_a_changed_contract_lists_its_keys_and_says_how_to_go_on() -> None:
         second_plan(topic, terms=changed)
     says(stopped, "2026-05-01", "decoder: 1 -> 2", "--accept-contract")
     assert stopped.value.facts["changes"] == ["decoder: 1 -> 2"]
-    plan = second_plan(topic, terms=replace(changed, accept_contract=True))
+    plan = second_plan(topic, terms=replace(changed, accept=Accept(contract=True)))
     assert plan.accepted.contract == ("decoder: 1 -> 2",)
     assert plan.contract == changed.contract
 
@@ -261,7 +261,7 @@ def test_zone_rules_that_moved_midnight_are_a_change_and_the_recorded_end_holds(
     with pytest.raises(ContractChanged) as stopped:
         plan_day(day=day, ledger=Ledger((moved.day,), moved), found=found, terms=TERMS, now=NOW)
     says(stopped, "day.start", "zone rules", "--accept-contract")
-    accepting = replace(TERMS, accept_contract=True)
+    accepting = replace(TERMS, accept=Accept(contract=True))
     plan = plan_day(day=day, ledger=Ledger((moved.day,), moved), found=found, terms=accepting, now=NOW)
     assert plan.day.start == moved.day.end
     assert plan.day.end == day_in(ZONE, SECOND).end
@@ -451,7 +451,7 @@ def test_the_earliest_day_is_the_one_that_either_proof_gives(retention: timedelt
 def test_a_moved_log_start_is_accepted_by_a_person_and_recorded() -> None:
     topic = topic_of(5)
     topic.retain_from(0, 2)
-    plan = first_plan(topic, replace(TERMS, accept_start=True))
+    plan = first_plan(topic, replace(TERMS, accept=Accept(start=True)))
     assert plan.accepted.start == ("partition 0 begins at its log start 2",)
     assert plan.spans[0].from_offset == 2
     assert "--accept-start" in plan.spans[0].evidence.start_detail
@@ -495,7 +495,7 @@ def test_a_new_partition_whose_log_start_moved_is_lost_and_no_first_day_helps() 
     with pytest.raises(OffsetsLost) as stopped:
         second_plan(topic, known)
     says(stopped, "partition 1", "offset 0", "offset 2", "--accept-start")
-    plan = second_plan(topic, known, replace(TERMS, accept_start=True))
+    plan = second_plan(topic, known, replace(TERMS, accept=Accept(start=True)))
     assert plan.spans[1].from_offset == 2
 
 

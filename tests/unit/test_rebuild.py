@@ -21,7 +21,6 @@ import structlog
 from jobs import storage
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
-from jobs.planning import Accept
 from jobs.rebuild import rebuild_day
 from jobs.record import rules
 from jobs.record.columns import Column, Kind, Scalar
@@ -43,9 +42,11 @@ from offsets.errors import (
 from offsets.ledger import read_chain, read_ledger, read_manifest
 from offsets.manifest import MANIFEST_NAME
 from offsets.model import LostOffsets, Verdict, midnight
-from tests.lake_rows import files, places
+from offsets.plan import Accept
+from tests.lake import files, places
 from tests.local_engine import RULES, ZONE, Crash, LocalEngine, desk, order
 from tests.memory_topic import MemoryTopic
+from tests.reference import Fate, Place
 
 FIRST, SECOND, THIRD, FOURTH = DAYS = [date(2026, 3, day) for day in (28, 29, 30, 31)]
 
@@ -359,7 +360,7 @@ def test_a_changed_contract_is_refused_until_it_is_accepted(lake: Path, topic: M
     assert manifest.accepted.contract
     after = places(lake)
     (moved,) = [each for each in before if before[each] != after[each]]
-    assert (before[moved].kind, after[moved].kind, before[moved].day) == ("invalid", "in_day", SECOND)
+    assert (before[moved], after[moved]) == (Place(Fate.INVALID, SECOND), Place(Fate.IN_DAY, SECOND))
     assert after.keys() == before.keys()
 
 

@@ -1,4 +1,4 @@
-"""The verdict rule: its order, its edges, and that it agrees with ten lines of plain Python."""
+"""The verdict rule: its order, its edges, and that it agrees with the reference."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ from offsets.model import (
 )
 from offsets.plan import reads_of
 from offsets.ranges import Offsets
+from tests import reference
 from tests.local_engine import RULES
 from tests.manifests import TOPIC
+from tests.reference import Fate
 from tests.unit.test_model import span
 
 FIRST = date(2026, 3, 27)
@@ -218,17 +220,35 @@ def test_what_is_settled_depends_on_the_checkpoint_and_on_no_day() -> None:
 # -- against a reference
 
 
-def reference(event_time: int | None, stamp: int | None, cause: str | None, tombstone: bool) -> Verdict:
-    """The rule as the protocol's table states it."""
-    if tombstone:
-        return Verdict.SKIPPED
-    if cause or event_time is None or stamp is None or not stamp - PAST <= event_time <= stamp + FUTURE:
-        return Verdict.INVALID
-    if event_time < LAKE:
-        return Verdict.BEFORE_FIRST
-    if event_time >= END:
-        return Verdict.LATER_DAY
-    return Verdict.LATE if event_time < START else Verdict.IN_DAY
+FATES = {
+    Fate.SKIPPED: Verdict.SKIPPED,
+    Fate.INVALID: Verdict.INVALID,
+    Fate.BEFORE_FIRST: Verdict.BEFORE_FIRST,
+    Fate.PENDING: Verdict.LATER_DAY,
+    Fate.SET_ASIDE: Verdict.LATE,
+    Fate.IN_DAY: Verdict.IN_DAY,
+}
+REFERENCE_DAYS = [reference.Day(day.date, micros(day.start), micros(day.end)) for day in DAYS]
+REFERENCE_RULES = reference.Rules(
+    zone="Europe/Amsterdam",
+    past=timedelta(microseconds=PAST),
+    future=timedelta(microseconds=FUTURE),
+    skip_tombstones=True,
+    number_column=False,
+)
+
+
+def expected(
+    event_time: int | None, stamp: int | None, cause: str | None, tombstone: bool
+) -> tuple[Verdict, date | None]:
+    """Give a record's verdict by the reference, and the day of a late one."""
+    record = reference.Record(
+        stamp=None if stamp is None else stamp // 1000,
+        event_time=None if cause else event_time,
+        tombstone=tombstone,
+    )
+    place = reference.place_of(record, REFERENCE_RULES, REFERENCE_DAYS, amend=False)
+    return FATES[place.fate], place.of
 
 
 edges = [LAKE, START, END, *(micros(day.start) for day in DAYS)]
@@ -244,8 +264,9 @@ ahead = st.sampled_from([-PAST - 1, -PAST, 0, FUTURE, FUTURE + 1]) | st.integers
 def some_records(draw: st.DrawFn) -> tuple[int | None, int | None, str | None, bool]:
     if draw(st.integers(0, 9)) == 0:
         return None, draw(st.none() | times), "broken", draw(st.booleans())
-    event_time = draw(times)
-    return event_time, draw(st.just(None) | st.just(event_time - draw(ahead))), None, False
+    event_time, by = draw(times), draw(ahead)
+    stamp = (event_time - by) // 1000 * 1000  # Kafka stamps milliseconds
+    return draw(st.sampled_from([event_time, stamp + by])), draw(st.sampled_from([stamp, None])), None, False
 
 
 @given(st.lists(some_records(), max_size=30))
@@ -261,11 +282,10 @@ def test_a_batch_is_settled_as_the_reference_settles_its_records_one_by_one(
         cause=pa.array(causes, pa.string()),
         bounds=skipping,
     )
-    assert [VERDICTS[code] for code in settled.code] == [reference(*record) for record in records]
-    for code, day, cause, record in zip(settled.code, settled.day, settled.cause, records, strict=True):
-        if code == CODE[Verdict.INVALID]:
-            assert cause.as_py()
-        if code == CODE[Verdict.LATE]:
-            here = DAYS[day]
-            assert record[0] is not None
-            assert micros(here.start) <= record[0] < micros(here.end)
+    found = [
+        (VERDICTS[code], skipping.days[day] if code == CODE[Verdict.LATE] else None)
+        for code, day in zip(settled.code, settled.day, strict=True)
+    ]
+    assert found == [expected(*record) for record in records]
+    causes_ = zip(found, settled.cause.to_pylist(), strict=True)
+    assert all(cause for (verdict, _), cause in causes_ if verdict is Verdict.INVALID)

@@ -1,37 +1,22 @@
-"""The soak's eye and hand: where a run is by its log, which moments are drawn, and which process dies."""
+"""The soak's eye and hand: where a run is by its log, which moments are drawn, and what a run may end with.
+
+That the wanted process of a run dies, and no other, is shown on real ones in `test_kills.py`.
+"""
 
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
-from jobs.demo.moments import Mark, Moment, Pace, Step, Steps
-from jobs.demo.soak import _require_lawful
-from jobs.demo.victims import Victim, kill_one
 from offsets.errors import VerifyFailed
-from tests.processes import command_of, descendants, lives, until
-
-SPARK = "org.apache.spark.deploy.SparkSubmit"
-DAEMON = "pyspark.daemon"
-TREE = """
-import os, subprocess, sys, time
-below = os.environ["BELOW"].split()
-if below:
-    environment = os.environ | {"BELOW": " ".join(below[1:])}
-    subprocess.Popen([sys.executable, "-c", os.environ["TREE"], below[0]], env=environment)
-elif sys.argv[1].endswith(".daemon"):
-    os.fork()
-time.sleep(60)
-"""
+from tests.soak.moments import Mark, Moment, Pace, Step, Steps
+from tests.soak.soak import _require_lawful
+from tests.soak.victims import Victim, kill_one
 
 
 def test_a_step_begins_with_its_line_and_with_no_half_of_one(tmp_path: Path) -> None:
@@ -69,36 +54,14 @@ def test_every_step_is_drawn_and_no_moment_beyond_the_run() -> None:
         assert all(0 <= each.delay <= 1 for each in drawn if each.step is not Step.START)
 
 
-@contextmanager
-def family(*below: str) -> Iterator[tuple[int, list[int]]]:
-    """Start processes below each other, with command lines as in a run; give the driver and the others."""
-    environment = os.environ | {"TREE": TREE, "BELOW": " ".join(below)}
-    with subprocess.Popen([sys.executable, "-c", TREE, "driver"], env=environment) as driver:
-        count, others = len(below) + below.count(DAEMON), list[int]()
-        try:
-            until(lambda: len(descendants(driver.pid)) == count)
-            until(lambda: all(each in " ".join(map(command_of, descendants(driver.pid))) for each in below))
-            yield driver.pid, (others := sorted(descendants(driver.pid)))
-        finally:
-            for pid in {driver.pid, *descendants(driver.pid), *others}:
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-
-@pytest.mark.parametrize("victim, dies", [(Victim.JVM, 0), (Victim.WORKER, 2)])
-def test_the_wanted_process_dies_and_no_other(victim: Victim, dies: int) -> None:
-    with family(SPARK, DAEMON) as (driver, others):
-        assert kill_one(driver, victim, random.Random(1)) is victim
-        until(lambda: not lives(others[dies]))
-        assert lives(driver)
-        assert [lives(pid) for pid in others] == [number != dies for number in range(3)]
-
-
 @pytest.mark.parametrize("victim", Victim)
 def test_the_driver_dies_where_the_wanted_process_is_not_there(victim: Victim) -> None:
-    with family() as (driver, _):
-        assert kill_one(driver, victim, random.Random(1)) is Victim.DRIVER
-        until(lambda: not lives(driver))
+    with subprocess.Popen(["sleep", "60"]) as driver:
+        try:
+            assert kill_one(driver.pid, victim, random.Random(1)) is Victim.DRIVER
+            assert driver.wait(10) == -signal.SIGKILL
+        finally:
+            driver.kill()
 
 
 @pytest.mark.parametrize(

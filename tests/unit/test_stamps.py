@@ -21,9 +21,10 @@ from jobs.verify.level import Level
 from offsets.errors import RunFailed
 from offsets.ledger import Ledger, read_chain
 from offsets.model import LAST_STAMP, Verdict
-from tests.lake_rows import places
+from tests.lake import places
 from tests.local_engine import RULES, LocalEngine, desk, order
 from tests.memory_topic import MemoryTopic, Transaction
+from tests.reference import Fate
 from tests.unit.test_day import FIRST, SECOND, THIRD, at, lake, orders
 
 __all__ = ["lake"]
@@ -40,7 +41,7 @@ def test_an_odd_stamp_at_a_partitions_end_does_not_stop_the_lake(lake: Path, sta
     orders(topic, SECOND)
     run_day(desk(lake, topic), SECOND)
     run_day(desk(lake, topic), THIRD)
-    assert places(lake)[0, odd].kind == "invalid"
+    assert places(lake)[0, odd].fate is Fate.INVALID
     assert len(places(lake)) == len(topic.logs[0].records)
 
 
@@ -62,14 +63,14 @@ def poisoned(where: str) -> MemoryTopic:
     return topic
 
 
-def found_in(lake: Path, topic: MemoryTopic) -> dict[str, set[int]]:
-    """Give the offsets of partition 0 by the kind of place; everything must lie somewhere."""
+def found_in(lake: Path, topic: MemoryTopic) -> dict[Fate, set[int]]:
+    """Give the offsets of partition 0 by their fate; everything must lie somewhere."""
     held = places(lake)
     every = {(part, each.offset) for part, log in topic.logs.items() for each in log.visible(0, log.high)}
     assert held.keys() == every
-    kinds = {place.kind for place in held.values()}
+    fates = {place.fate for place in held.values()}
     return {
-        kind: {at for (part, at), place in held.items() if part == 0 and place.kind == kind} for kind in kinds
+        fate: {at for (part, at), place in held.items() if part == 0 and place.fate is fate} for fate in fates
     }
 
 
@@ -85,8 +86,8 @@ def test_records_that_spark_cannot_take_are_settled_by_the_second_client(
     for day in (FIRST, SECOND, THIRD):
         run_day(desk(lake, topic, invalid_limit=1.0), day)
     found = found_in(lake, topic)
-    assert found["invalid"] == bad
-    assert found.keys() == {"in_day", "invalid"}
+    assert found[Fate.INVALID] == bad
+    assert found.keys() == {Fate.IN_DAY, Fate.INVALID}
     assert verify(Lake(lake), None, lambda done, total: None, Level.KAFKA, lambda: topic).problems == ()
 
 
@@ -118,7 +119,7 @@ def test_a_settled_poison_that_is_read_over_stops_no_later_day(lake: Path) -> No
     run_day(desk(lake, topic), FIRST)
     manifest = run_day(desk(lake, topic), SECOND).manifest
     assert manifest.rows(Verdict.ALREADY_SETTLED) == 1
-    assert found_in(lake, topic) == {"in_day": {0, 2, *range(3, 9)}, "invalid": {poison}}
+    assert found_in(lake, topic) == {Fate.IN_DAY: {0, 2, *range(3, 9)}, Fate.INVALID: {poison}}
 
 
 def test_a_poisoned_day_can_be_built_again(lake: Path) -> None:

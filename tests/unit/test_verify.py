@@ -26,7 +26,6 @@ from jobs import render
 from jobs.config import Late
 from jobs.daily import run_day
 from jobs.parquet import read_back
-from jobs.planning import Accept
 from jobs.rebuild import rebuild_day
 from jobs.record.rules import Tombstones
 from jobs.storage import Lake
@@ -49,8 +48,9 @@ from offsets.model import (
     Tally,
     Verdict,
 )
+from offsets.plan import Accept
 from offsets.ranges import Offsets
-from tests.lake_rows import places
+from tests.lake import places
 from tests.local_engine import RULES, desk, order
 from tests.manifests import empty, full
 from tests.memory_topic import MemoryTopic, Transaction

@@ -22,16 +22,16 @@ from rich.console import Console
 from jobs.demo.broker import BrokerProcess
 from jobs.demo.children import TAIL_LINES, CommandLine
 from jobs.demo.configfile import write_config
-from jobs.demo.moments import Moment, Pace, Steps
 from jobs.demo.oracle import Report, judge
 from jobs.demo.orders import demo_days, make_orders
 from jobs.demo.places import Where
 from jobs.demo.produce import create_topic, produce
-from jobs.demo.soaked import Soaked, Tally
 from jobs.demo.story import TOPIC, WIDTH, ZONE
 from jobs.demo.truth import Produced, write_truth
-from jobs.demo.victims import Victim, kill_one
 from offsets.errors import RunFailed, VerifyFailed
+from tests.soak.moments import Moment, Pace, Steps
+from tests.soak.soaked import Soaked, Tally
+from tests.soak.victims import Victim, kill_one
 
 LOOK_SECONDS: Final = 0.001
 RUN_SECONDS: Final = 600.0
@@ -88,7 +88,8 @@ class _Lake:
         folder.mkdir()
         config = folder / "orders.yaml"
         servers = broker.bootstrap_servers
-        write_config(config, topic=TOPIC, bootstrap_servers=servers, zone=ZONE, first=first, more=SHORT_LIVED)
+        write_config(config, topic=TOPIC, bootstrap_servers=servers, zone=ZONE, first=first)
+        config.write_text(config.read_text() + SHORT_LIVED)
         self.folder, self.path = folder, folder / "lake"
         self.jobs = CommandLine(config, folder / "logs", width=WIDTH)
 

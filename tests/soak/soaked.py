@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rich.table import Table
 
-from jobs.demo.moments import Step
-from jobs.demo.victims import Victim
+from tests.soak.moments import Step
+from tests.soak.victims import Victim
 
 
 @dataclass(slots=True)
