@@ -85,7 +85,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         recorded = history.recorded() if history.known else None
         planned = _plan_again(desk, history, recorded) if recorded else _plan_anew(desk, history)
         plan = planned.plan
-        kept = kept_of(desk.lake, history)
+        kept = kept_of(desk.lake, history, desk.settings.topic)
         steps.end("plan")
         log.info("rebuilding", day=str(day), offsets=plan.offsets, revision=kept.revision)
         with staging(desk, day, lambda staged: _holds_strangers(desk, history, staged)) as staged:

@@ -644,6 +644,70 @@ def test_a_late_file_that_cannot_be_read_is_settled_again_once_it_is_out_of_the_
     assert problems(lake) == ()
 
 
+@pytest.mark.parametrize("by, into", [(FOURTH, FIRST), (THIRD, FIRST), (THIRD, FOURTH)])
+def test_a_late_file_that_was_moved_into_another_day_is_not_committed_there(
+    lake: Path, topic: MemoryTopic, by: date, into: date
+) -> None:
+    """Without a manifest, its place alone said to which day it belongs."""
+    before = state(lake)
+    path = next(path for path in Lake(lake).amended_by(by) if path.parent.name == f"date={SECOND}")
+    moved = path.rename(lake / f"date={into}" / path.name)
+    lose(lake / f"date={by}", "manifest")
+    with pytest.raises(LedgerBroken, match=rf"or into date={SECOND}\b"):
+        rebuild(lake, topic, by)
+    moved.rename(path)
+    rebuild(lake, topic, by)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_a_late_file_that_was_moved_may_also_be_moved_out_of_the_lake(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    before, (*_, path) = state(lake), Lake(lake).amended_by(FOURTH)
+    moved = path.rename(lake / f"date={FIRST}" / path.name)
+    lose(lake / f"date={FOURTH}", "manifest")
+    with pytest.raises(LedgerBroken, match="Move that file out of the lake"):
+        rebuild(lake, topic, FOURTH)
+    moved.rename(tmp_path / "away")
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+
+
+def test_a_late_file_of_another_topic_is_none_of_the_days_late_files(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    before, path = state(lake), Lake(lake).amended_by(FOURTH)[0]
+    table, said = pq.read_table(path, partitioning=None), pq.read_metadata(path).metadata
+    other = path.with_name(f"late-{FOURTH}-20260401T000000-abcdef-00007.parquet")
+    pq.write_table(table.replace_schema_metadata({**said, b"kafka_daily.topic": b"others"}), other)
+    path.rename(tmp_path / "away")
+    lose(lake / f"date={FOURTH}", "manifest")
+    with pytest.raises(LedgerBroken, match="Move that file out of the lake"):
+        rebuild(lake, topic, FOURTH)
+    other.unlink()
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_late_file_behind_a_link_is_not_committed(tmp_path: Path, topic: MemoryTopic, what: str) -> None:
+    lake = tmp_path / "lake"
+    for day in DAYS:
+        run_day(desk(lake, topic, late=Late.AMEND if day == FOURTH else Late.SET_ASIDE), day)
+    path = next(path for path in Lake(lake).amended_by(FOURTH) if path.parent.name == f"date={SECOND}")
+    linked = path if what == "file" else path.parent
+    linked.rename(tmp_path / "elsewhere")
+    linked.symlink_to(tmp_path / "elsewhere")
+    lose(lake / f"date={FOURTH}", "manifest")
+    with pytest.raises(StoreFailed, match="put what it leads to in its place"):
+        rebuild(lake, topic, FOURTH)
+    linked.unlink()
+    (tmp_path / "elsewhere").rename(linked)
+    rebuild(lake, topic, FOURTH)
+    assert problems(lake) == ()
+
+
 def test_where_retention_took_some_of_it_the_folder_stays_and_the_advice_leads_on(
     lake: Path, topic: MemoryTopic, tmp_path: Path
 ) -> None:
