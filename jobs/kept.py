@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jobs.amend import moves
-from jobs.storage import DAY_PREFIX, NFS, Lake, hashed, make_folder, require_no_link
+from jobs.storage import DAY_PREFIX, NFS, Lake, files_below, hashed, make_folder, require_no_link
 from offsets.errors import AuditFailed, LedgerBroken, OffsetsLost, VerifyFailed
 from offsets.history import History
 from offsets.ledger import build_first
@@ -114,6 +114,7 @@ def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
 
     Raises:
         VerifyFailed: it does.
+        StoreFailed: it holds a folder that cannot be listed.
     """
     folder = lake.day_folder(history.date)
     if strange := strangers_in(folder, history, topic):
@@ -126,10 +127,14 @@ def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
 
 
 def strangers_in(folder: Path, history: History, topic: str) -> list[str]:
-    """List what lies in a day's folder, wherever that is by now, and is not ours."""
+    """List what lies in a day's folder, wherever that is by now, and is not ours.
+
+    Raises:
+        StoreFailed: a folder in it cannot be listed.
+    """
     named = set(_names_in(history))
-    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    names = ((path, path.relative_to(folder).as_posix()) for path in paths if not NFS.fullmatch(path.name))
+    paths = (path for path in files_below(folder) if not NFS.fullmatch(path.name))
+    names = ((path, path.relative_to(folder).as_posix()) for path in paths)
     return sorted(
         name
         for path, name in names
@@ -193,7 +198,7 @@ def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[in
     A footer that cannot be read tells nothing.
     """
     edges: dict[int, tuple[int, int]] = {}
-    for path in [*lake.day_folder(history.date).rglob("*.parquet"), *lake.amended_by(history.date)]:
+    for path in (*files_below(lake.day_folder(history.date)), *lake.amended_by(history.date)):
         said = _footer(path) or {}
         with suppress(ValueError, KeyError, TypeError):
             if _is_of(said, topic, history.date):
@@ -327,8 +332,8 @@ def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> N
     if history.own:
         return
     folder = lake.day_folder(history.date)
-    brought_here = set(folder.glob("late-*.parquet"))
-    for path in sorted(set(folder.rglob("*.parquet")) - brought_here):
+    held = (path for path in files_below(folder) if OURS.fullmatch(path.relative_to(folder).as_posix()))
+    for path in sorted(held):
         with suppress(OSError, ValueError, KeyError):
             offsets = read_back(path).offsets
             for gap in gaps:
