@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import date, timedelta
 from pathlib import Path
@@ -21,7 +22,7 @@ import structlog
 from jobs import storage
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
-from jobs.planning import Accept
+from jobs.planning import Accept, preview
 from jobs.rebuild import rebuild_day
 from jobs.record import rules
 from jobs.record.columns import Column, Kind, Scalar
@@ -1022,6 +1023,35 @@ def test_a_copy_of_a_day_beside_the_lakes_days_is_none_of_them(
     shutil.rmtree(lake / name)
     assert state(lake) == before
     assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("edge", [date.min, date.max])
+def test_a_folder_that_somebody_named_like_the_calendars_first_or_last_day_is_no_bug_of_ours(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, edge: date
+) -> None:
+    """The day beside it lies outside the calendar: each look at it was an OverflowError."""
+    before, folder = state(lake), lake / f"date={edge}"
+    folder.mkdir()
+    for day in (FOURTH, edge):
+        with pytest.raises((DayTaken, LedgerBroken)):
+            rebuild(lake, topic, day)
+    with pytest.raises((LedgerBroken, ConfigWrong), match=r"move it away|first day of this lake"):
+        rebuild(lake, topic, edge)
+    lose(lake / f"date={FOURTH}", "folder")
+    with suppress(DayTaken, LedgerBroken):
+        rebuild(lake, topic, FOURTH)
+    folder.rmdir()
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+
+
+@pytest.mark.parametrize("edge", [date.min, date.max])
+def test_the_calendars_first_and_last_day_can_never_be_run(
+    lake: Path, topic: MemoryTopic, edge: date
+) -> None:
+    for step in (run_day, preview, rebuild_day):
+        with pytest.raises(ConfigWrong):
+            step(desk(lake, topic), edge)
 
 
 @pytest.mark.parametrize("harm", ["folder", "manifest"])
