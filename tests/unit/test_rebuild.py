@@ -10,16 +10,17 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import structlog
 
-from jobs import storage
+from jobs import sink, storage
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
 from jobs.planning import Accept, preview
@@ -407,6 +408,32 @@ def trade_places(lake: Path, topic: MemoryTopic) -> None:
     one, other = log.records[good], log.records[bad]
     log.records[good] = replace(one, value=other.value)
     log.records[bad] = replace(other, value=order(midnight(SECOND, ZONE) + timedelta(hours=9)))
+
+
+def stamps_as_0_1_0_read_them(column: pa.Array) -> pa.Array:
+    stamps = column.cast(pa.int64())
+    return pc.if_else(pc.less(stamps, 0), pa.scalar(None, pa.int64()), stamps).cast(column.type)
+
+
+def test_a_day_that_another_version_judged_otherwise_stays_and_the_message_names_that_version(
+    tmp_path: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record stamped in 1965 was invalid, and is dated before the first day by now."""
+    lake, sixties = tmp_path / "lake", datetime(1965, 6, 1, tzinfo=UTC)
+    topic.produce(0, order(sixties), sixties)
+    move_on(topic)
+    with monkeypatch.context() as older:
+        older.setattr(sink, "_stamps", stamps_as_0_1_0_read_them)
+        for day in (*DAYS, FIFTH):
+            run_day(desk(lake, topic, late=Late.AMEND), day)
+    before = state(lake)
+    (judged,) = [day for day in (*DAYS, FIFTH) if "No Kafka timestamp" in str(read_manifest(Lake(lake), day))]
+    with pytest.raises(AuditFailed, match="build it again with kafka-daily 0, which wrote it"):
+        rebuild(lake, topic, judged)
+    assert state(lake) == before
+    monkeypatch.setattr(sink, "_stamps", stamps_as_0_1_0_read_them)
+    rebuild(lake, topic, judged)
+    assert state(lake) == before
 
 
 def test_a_store_that_cannot_exchange_keeps_the_old_day(
