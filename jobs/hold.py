@@ -23,7 +23,9 @@ def hold_against(audited: Audited, recorded: Recorded) -> None:
     """
     for part, then in zip(audited.next.partitions, recorded.next.partitions, strict=True):
         if (part.seen_until, part.pending) != (then.seen_until, then.pending):
-            raise _failed(f"partition {part.partition} to leave pending {then.pending}", f"{part.pending}")
+            raise _failed(
+                f"partition {part.partition} to leave pending {then.pending}", f"{part.pending}", recorded
+            )
     if recorded.manifest is None:
         return
     for gap, before in zip(audited.gaps, recorded.manifest.gaps, strict=True):
@@ -37,6 +39,7 @@ def hold_against(audited: Audited, recorded: Recorded) -> None:
             raise _failed(
                 f"the same records of partition {partition} to be {verdict}: {old[0] if old else 0:,}",
                 f"{now[0] if now else 0:,}, or other ones",
+                recorded,
             )
 
 
@@ -58,9 +61,15 @@ def _fates(tally: tuple[Tally, ...]) -> dict[tuple[int, Verdict], tuple[int, str
     return {(each.partition, each.verdict): (each.rows, each.digest) for each in tally}
 
 
-def _failed(expected: str, found: str) -> AuditFailed:
+def _failed(expected: str, found: str, judged: Recorded | None = None) -> AuditFailed:
+    by = judged.manifest.versions.get("kafka-daily") if judged and judged.manifest else None
     return AuditFailed(
         expected=expected,
         found=found,
-        do="The old day stays; staging is kept as evidence. A rebuild may move no record to another fate.",
+        do="The old day stays; staging is kept as evidence. A rebuild may move no record to another fate."
+        + (f" If the day is damaged, restore it from a backup, or {_build_with(by)}." if by else ""),
     )
+
+
+def _build_with(version: str) -> str:
+    return f"build it again with kafka-daily {version}, which wrote it and may read a record otherwise"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jobs.amend import moves
-from jobs.storage import DAY_PREFIX, NFS, Lake, hashed, make_folder
+from jobs.storage import DAY_PREFIX, NFS, Lake, files_below, hashed, make_folder, require_no_link
 from offsets.errors import AuditFailed, LedgerBroken, OffsetsLost, VerifyFailed
 from offsets.history import History
 from offsets.ledger import build_first
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from jobs.parquet import FileOptions
-    from jobs.report import WrittenFile
+    from jobs.report import ReadBack, WrittenFile
 
 
 OURS: Final = re.compile(
@@ -79,11 +79,12 @@ class Kept:
         return (*others, *without(late, self.settled, folder, options))
 
 
-def kept_of(lake: Lake, history: History) -> Kept:
+def kept_of(lake: Lake, history: History, topic: str) -> Kept:
     """Find what a rebuild of a day must take over.
 
     Raises:
-        LedgerBroken: a late file that the day brought elsewhere cannot be read.
+        LedgerBroken: a late file that the day brought elsewhere cannot be read, or does not belong there.
+        StoreFailed: such a file is a symbolic link, or lies behind one.
     """
     remade = {file.target: file for file in history.own.remade} if history.own else {}
     amendments: list[Path] = []
@@ -97,7 +98,7 @@ def kept_of(lake: Lake, history: History) -> Kept:
             Damaged(manifest=manifest, file=file, intact=intact) for file in files if not found[file.path]
         ]
     lost = {each.file.target for each in damaged}
-    late, settled, revision = _late(lake, history)
+    late, settled, revision = _late(lake, history, topic)
     return Kept(
         revision=revision,
         late=late,
@@ -113,6 +114,7 @@ def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
 
     Raises:
         VerifyFailed: it does.
+        StoreFailed: it holds a folder that cannot be listed.
     """
     folder = lake.day_folder(history.date)
     if strange := strangers_in(folder, history, topic):
@@ -125,10 +127,14 @@ def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
 
 
 def strangers_in(folder: Path, history: History, topic: str) -> list[str]:
-    """List what lies in a day's folder, wherever that is by now, and is not ours."""
+    """List what lies in a day's folder, wherever that is by now, and is not ours.
+
+    Raises:
+        StoreFailed: a folder in it cannot be listed.
+    """
     named = set(_names_in(history))
-    paths = (path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir())
-    names = ((path, path.relative_to(folder).as_posix()) for path in paths if not NFS.fullmatch(path.name))
+    paths = (path for path in files_below(folder) if not NFS.fullmatch(path.name))
+    names = ((path, path.relative_to(folder).as_posix()) for path in paths)
     return sorted(
         name
         for path, name in names
@@ -192,7 +198,7 @@ def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[in
     A footer that cannot be read tells nothing.
     """
     edges: dict[int, tuple[int, int]] = {}
-    for path in [*lake.day_folder(history.date).rglob("*.parquet"), *lake.amended_by(history.date)]:
+    for path in (*files_below(lake.day_folder(history.date)), *lake.amended_by(history.date)):
         said = _footer(path) or {}
         with suppress(ValueError, KeyError, TypeError):
             if _is_of(said, topic, history.date):
@@ -202,8 +208,10 @@ def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[in
     return edges
 
 
-def _late(lake: Lake, history: History) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, int]:
-    """Give the late files that the day brought to earlier ones, and the revision that comes next."""
+def _late(
+    lake: Lake, history: History, topic: str
+) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, int]:
+    """Return the late files that the day brought to earlier ones, and the revision that comes next."""
     if own := history.own:
         late = own.files_of(Verdict.LATE)
         brought = tuple(file for file in late if file.target)
@@ -211,7 +219,7 @@ def _late(lake: Lake, history: History) -> tuple[tuple[DataFile, ...], dict[int,
         paths = [lake.root / str(file.target) for file in brought]
         return brought, offsets_of(paths) if mixed else None, own.revision + 1
     paths = lake.amended_by(history.date)
-    return tuple(_described(lake, path) for path in paths), offsets_of(paths), 2
+    return tuple(_described(lake, history, topic, path) for path in paths), offsets_of(paths), 2
 
 
 def _require_held(settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> None:
@@ -240,10 +248,12 @@ def _digest(path: Path) -> str | None:
         return None
 
 
-def _described(lake: Lake, path: Path) -> DataFile:
+def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile:
     """Describe a late file again whose manifest is gone."""
     from jobs.parquet import read_back
 
+    require_no_link(path.parent)
+    require_no_link(path)
     try:
         back = read_back(path)
         offsets = {partition: each for partition, each in back.offsets.items() if each is not None}
@@ -256,6 +266,7 @@ def _described(lake: Lake, path: Path) -> DataFile:
             "rows are then settled again.",
         ) from error
     day = date.fromisoformat(path.parent.name.removeprefix(DAY_PREFIX))
+    _require_belongs(path, day, back, history, topic)
     return DataFile(
         path=f"_late/{path.parent.name}/{path.name}",
         verdict=Verdict.LATE,
@@ -276,6 +287,25 @@ def _described(lake: Lake, path: Path) -> DataFile:
         day=day,
         target=path.relative_to(lake.root).as_posix(),
     )
+
+
+def _require_belongs(path: Path, day: date, back: ReadBack, history: History, topic: str) -> None:
+    """Check that a late file is of the day's run, and that all its events lie in the day that holds it.
+
+    Raises:
+        LedgerBroken: it is another's, or somebody moved it there.
+    """
+    ours = _is_of(_footer(path) or {}, topic, history.date)
+    times = [from_micros(each) if ours else None for each in (back.event_time_min, back.event_time_max)]
+    dated = [each.date for each in history.earlier if all(at and each.start <= at < each.end for at in times)]
+    if not ours or dated != [day]:
+        other = f", or into {DAY_PREFIX}{dated[0]}" if ours and dated else ""
+        raise LedgerBroken(
+            expected=f"{path} to hold late rows of {day}, brought there by the run of {history.date}",
+            found=f"events from {times[0]} to {times[1]}" if ours else "a file of another topic or run",
+            do=f"Move that file out of the lake{other}, then build the day again: rows that lie nowhere are "
+            "then settled again.",
+        )
 
 
 def _read_whole(path: Path) -> None:
@@ -302,8 +332,8 @@ def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> N
     if history.own:
         return
     folder = lake.day_folder(history.date)
-    brought_here = set(folder.glob("late-*.parquet"))
-    for path in sorted(set(folder.rglob("*.parquet")) - brought_here):
+    held = (path for path in files_below(folder) if OURS.fullmatch(path.relative_to(folder).as_posix()))
+    for path in sorted(held):
         with suppress(OSError, ValueError, KeyError):
             offsets = read_back(path).offsets
             for gap in gaps:

@@ -35,6 +35,8 @@ TOO_LITTLE: Final = 0.04
 """A file that is short of the target by less than this share is full."""
 CRUMBS: Final = 256
 """So many batches that wait are joined: one of a few rows takes kilobytes, whatever it shows."""
+COLUMN_BYTES: Final = 1 << 10
+"""About what a column of a batch takes in memory beside its values."""
 ZSTD_LEVEL: Final = 1
 """Level 3 takes 1.4 times the time for 1 % of the bytes."""
 FOOTER_BYTES: Final = 400
@@ -84,8 +86,23 @@ class RollingWriter:
 
     @property
     def waiting_bytes(self) -> int:
-        """How much is held in memory."""
+        """How many bytes of rows wait."""
         return self._waiting_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """How much memory they take, about, as small batches."""
+        return self._waiting_bytes + len(self._waiting) * len(self._schema) * COLUMN_BYTES
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a file is open."""
+        return self._open is not None
+
+    def join(self) -> None:
+        """Copy what waits into one batch."""
+        self._waiting = joined(self._waiting)
+        self._joined = len(self._waiting)
 
     @property
     def _group_limit(self) -> float:
@@ -114,7 +131,7 @@ class RollingWriter:
         most = target * LIMIT - size - _footer_bytes(rows)
         fit = min(fit, _fitting(rows, most / max(self._bytes_per_byte, 1)))
         if fit == 0 and self._open.rows:
-            self._finish()
+            self.finish()
             return rows
         group = rows.slice(0, max(fit, 1))
         self._open.write(group)
@@ -124,10 +141,11 @@ class RollingWriter:
     def close(self) -> list[WrittenFile]:
         """Finish the last file and give all of them."""
         self.flush()
-        self._finish()
+        self.finish()
         return self._done
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
+        """Finish the open file, if there is one; what waits, and what comes later, goes to another one."""
         if self._open:
             self._done.append(self._open.close(self._verdict, self._day))
             self._open = None

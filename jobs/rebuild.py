@@ -44,7 +44,7 @@ from jobs.steps import (
     staging,
 )
 from jobs.storage import DAY_PREFIX
-from offsets.errors import ConfigWrong, ContractChanged, OffsetsLost, TopicChanged
+from offsets.errors import ConfigWrong, ContractChanged, OffsetsLost, StoreFailed, TopicChanged
 from offsets.history import History, Recorded, read_history
 from offsets.model import (
     Accepted,
@@ -85,7 +85,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         recorded = history.recorded() if history.known else None
         planned = _plan_again(desk, history, recorded) if recorded else _plan_anew(desk, history)
         plan = planned.plan
-        kept = kept_of(desk.lake, history)
+        kept = kept_of(desk.lake, history, desk.settings.topic)
         steps.end("plan")
         log.info("rebuilding", day=str(day), offsets=plan.offsets, revision=kept.revision)
         with staging(desk, day, lambda staged: _holds_strangers(desk, history, staged)) as staged:
@@ -114,12 +114,15 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
 def _holds_strangers(desk: Desk, history: History, staged: Path) -> bool:
     """Return whether somebody wrote into the old folder just before the exchange, and name what."""
     old = staged / "day"
-    strange = strangers_in(old, history, desk.settings.topic)
+    try:
+        strange = [str(old / name) for name in strangers_in(old, history, desk.settings.topic)]
+    except StoreFailed as refused:  # the day is committed, and what cannot be seen is kept too
+        strange = [f"{refused.found} when trying {refused.expected}"]
     if strange:
         log.warning(
             "files of somebody else came into the day while it was exchanged: they are kept in staging, "
             "where `clean --execute` would remove them",
-            files=[str(old / name) for name in strange],
+            files=strange,
         )
     return bool(strange)
 

@@ -43,9 +43,9 @@ from offsets.model import Anchor, CauseCount, Tally, Verdict, micros
 from offsets.topic import digest_of
 
 OPEN_LATE_DAYS: Final = 64
-"""How many late days a task keeps files open for; the least recently met is closed first."""
+"""How many late days a task keeps files open for; the least recently written is closed first."""
 LATE_BYTES: Final = 64 << 20
-"""How much late rows of all days may wait in memory."""
+"""How much late rows of all days may wait in memory; until then a day needs no file."""
 NO_STAMP: Final = -1_000
 """Kafka's NO_TIMESTAMP, -1 ms."""
 FAR: Final = 1 << 62
@@ -174,8 +174,8 @@ class _Task:
         self._last: dict[int, Anchor] = {}
         self._in_day = self._writer(Verdict.IN_DAY)
         self._invalid = self._writer(Verdict.INVALID)
-        self._late: OrderedDict[date, RollingWriter] = OrderedDict()
-        self._closed_late: list[RollingWriter] = []
+        self._late: dict[date, RollingWriter] = {}
+        self._open_late: OrderedDict[date, RollingWriter] = OrderedDict()
 
     def take(self, batch: Batch) -> None:
         """Judge, route and count one batch."""
@@ -251,22 +251,36 @@ class _Task:
     def _write_late(self, rows: pa.RecordBatch, judged: Settled) -> None:
         late = judged.code == CODE[Verdict.LATE]
         for index in np.unique(judged.day[late]).tolist():
-            self._late_writer(self._bounds.days[index]).add(
-                rows.filter(pa.array(late & (judged.day == index)))
-            )
-        if sum(writer.waiting_bytes for writer in self._late.values()) > LATE_BYTES:
-            for writer in self._late.values():
-                writer.flush()
+            day = self._bounds.days[index]
+            if day not in self._late:
+                self._late[day] = self._writer(Verdict.LATE, day)
+            self._late[day].add(rows.filter(pa.array(late & (judged.day == index))))
+            self._bound_open_late(day)
+        if self._held_late > LATE_BYTES:
+            self._relieve_late()
 
-    def _late_writer(self, day: date) -> RollingWriter:
-        if day not in self._late:
-            if len(self._late) >= OPEN_LATE_DAYS:
-                _, oldest = self._late.popitem(last=False)
-                self._closed_late.append(oldest)
-                oldest.close()
-            self._late[day] = self._writer(Verdict.LATE, day)
-        self._late.move_to_end(day)
-        return self._late[day]
+    @property
+    def _held_late(self) -> int:
+        return sum(writer.held_bytes for writer in self._late.values())
+
+    def _relieve_late(self) -> None:
+        """Join the late rows that wait; where small batches were not half of what they took, write them."""
+        for writer in self._late.values():
+            writer.join()
+        if self._held_late > LATE_BYTES // 2:
+            # an open file takes its rows before another day's file closes it
+            for day in sorted(self._late, key=lambda day: day not in self._open_late):
+                self._late[day].flush()
+                self._bound_open_late(day)
+
+    def _bound_open_late(self, day: date) -> None:
+        """Close a late day's file where this one is one too many."""
+        if self._late[day].is_open:
+            self._open_late[day] = self._late[day]
+            self._open_late.move_to_end(day)
+        if len(self._open_late) > OPEN_LATE_DAYS:
+            _, oldest = self._open_late.popitem(last=False)
+            oldest.finish()
 
     def _write_invalid(self, batch: Batch, judged: Settled) -> None:
         invalid = judged.code == CODE[Verdict.INVALID]
@@ -301,7 +315,7 @@ class _Task:
 
     def report(self) -> TaskReport:
         """Finish all files and give the tally."""
-        writers = [self._in_day, self._invalid, *self._late.values(), *self._closed_late]
+        writers = [self._in_day, self._invalid, *self._late.values()]
         return TaskReport(
             delivered=self._delivered.ranges(),
             unfiled={verdict: found for verdict, log in self._unfiled.items() if (found := log.ranges())},

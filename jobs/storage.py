@@ -46,7 +46,7 @@ NEXT_STEP: Final = {
     errno.ENOSPC: "Free some space; the day can then be run again.",
     errno.EDQUOT: "Raise the quota; the day can then be run again.",
     errno.EROFS: "Make the file system writable; the day can then be run again.",
-    errno.EACCES: "Give this user the right to write there; the day can then be run again.",
+    errno.EACCES: "Give this user the right to read and write there; the day can then be run again.",
 }
 
 
@@ -260,12 +260,15 @@ class Lake:
         """Make the lake's folder and all above it, each with a durable name before the next.
 
         A run that was killed here may have left a folder whose name is not durable: while there is no lock
-        file, the deepest one is synced again.
+        file, the deepest one is synced again, unless it lies where this user can make none. None is made
+        where its name cannot be made durable.
         """
         missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
-        if not (self.root / LOCK_NAME).exists():
-            deepest = missing[-1].parent if missing else self.root
+        deepest = missing[-1].parent if missing else self.root
+        if not (self.root / LOCK_NAME).exists() and _may_hold_ours(deepest.parent):
             sync_folder(deepest.parent)
+        if missing:
+            sync_folder(deepest)
         for folder in reversed(missing):
             make_folder(folder)
             sync_folder(folder.parent)
@@ -466,6 +469,22 @@ def exchange(one: Path, other: Path) -> None:
         ) from error
 
 
+def files_below(folder: Path) -> Iterator[Path]:
+    """Return all files and links below a folder; what is removed meanwhile is none.
+
+    Raises:
+        StoreFailed: a folder cannot be listed, so that nobody knows what it holds.
+    """
+
+    def refuse(error: OSError) -> None:
+        with store_errors(f"list {error.filename}"), suppress(FileNotFoundError):
+            raise error
+
+    for at, folders, files in os.walk(folder, onerror=refuse):
+        links = (name for name in folders if os.path.islink(os.path.join(at, name)))
+        yield from (Path(at, name) for name in (*files, *links))
+
+
 def hashed(path: Path) -> tuple[str, int]:
     """Give a file's SHA-256 and its size in bytes.
 
@@ -497,6 +516,11 @@ def _exchange(one: Path, other: Path) -> None:
         raise OSError(errno.ENOSYS, "this system has no renameat2")
     if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def _may_hold_ours(folder: Path) -> bool:
+    """Return whether this user may list a folder, or make names in it; where neither, none there is ours."""
+    return any(os.access(folder, mode, effective_ids=True) for mode in (os.R_OK, os.W_OK | os.X_OK))
 
 
 def sync_folder(folder: Path) -> None:

@@ -11,6 +11,8 @@ from datetime import date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
+from offsets.errors import ConfigWrong
+
 UTC = ZoneInfo("UTC")
 ONE_DAY = timedelta(days=1)
 SECOND = timedelta(seconds=1)
@@ -45,8 +47,19 @@ def midnight(day: date, zone: str) -> datetime:
 
 
 def day_in(zone: str, day: date) -> Day:
-    """Give a date's bounds by the zone database of today."""
-    return Day(date=day, zone=zone, start=midnight(day, zone), end=midnight(day + ONE_DAY, zone))
+    """Give a date's bounds by the zone database of today.
+
+    Raises:
+        ConfigWrong: they do not lie within the calendar.
+    """
+    try:
+        return Day(date=day, zone=zone, start=midnight(day, zone), end=midnight(day + ONE_DAY, zone))
+    except OverflowError:
+        raise ConfigWrong(
+            expected=f"a day whose hours all lie in the years 1 to 9999, as UTC counts them, in {zone}",
+            found=f"{day}",
+            do="Name another day.",
+        ) from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -175,8 +175,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     days = reader.days()
     if days and day < days[0]:
         require_first(days[0], _first_of(reader, days[0]))
-    last = days[-1] + ONE_DAY * removed if days else day
-    if not days or not days[0] <= day <= last:
+    if not days or day < days[0] or day - days[-1] > ONE_DAY * removed:
         raise ConfigWrong(
             expected="--force with a day that was committed",
             found=f"{day}, and {f'days from {days[0]} to {days[-1]}' if days else 'an empty lake'}",
@@ -260,8 +259,8 @@ def _own(reader: LedgerReader, day: date) -> Manifest | None:
 
 def _require_neighbours(reader: LedgerReader, day: date, days: list[date]) -> None:
     """Check that the days beside one without a manifest can be read: they alone tell what it held."""
-    for near in (day - ONE_DAY, day + ONE_DAY):
-        if near in days and _own(reader, near) is None:
+    for near in days:
+        if abs(near - day) == ONE_DAY and _own(reader, near) is None:
             raise _two_in_a_row(day, f"neither it nor {near} has a manifest that can be read")
 
 
@@ -281,8 +280,9 @@ def _check_near(
     day: date, own: Manifest | None, before: Manifest | None, after: tuple[Manifest, ...]
 ) -> None:
     """Check that no other day is missing beside the one that is built again."""
-    for neighbour, wanted in ((before, day - ONE_DAY), (next(iter(after), None), day + ONE_DAY)):
-        if neighbour and neighbour.day.date != wanted:
+    for neighbour, step in ((before, -ONE_DAY), (next(iter(after), None), ONE_DAY)):
+        if neighbour and neighbour.day.date - day != step:
+            wanted = day + step
             found = f"{neighbour.day.date} is the nearest"
             if own is None:
                 raise _two_in_a_row(day, found)
@@ -295,7 +295,8 @@ def _two_in_a_row(day: date, found: str) -> LedgerBroken:
     return LedgerBroken(
         expected=f"the days beside {day} to tell what it held",
         found=found,
-        do="Two days in a row are missing: restore one of them from a backup.",
+        do="Two days in a row are missing: restore one of them from a backup. If somebody else made the "
+        f"folder of {day}, move it away instead.",
     )
 
 

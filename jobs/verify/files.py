@@ -6,9 +6,7 @@ here, which tells rows, offsets and event times.
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,8 +19,9 @@ import pyarrow.parquet as pq
 
 from jobs.inspect import Whereabouts, whereabouts
 from jobs.report import ReadBack
-from jobs.storage import DAY_PREFIX, NFS, Lake, hashed
+from jobs.storage import DAY_PREFIX, NFS, Lake, files_below, hashed
 from jobs.verify.chain import Chain, told
+from offsets.errors import StoreFailed
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME, long_sets
 from offsets.model import DataFile, Manifest, Verdict, micros
 
@@ -91,18 +90,14 @@ def strangers(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]:
     """Tell of what lies in a committed day's folder and is named by no manifest."""
     folder = lake.day_folder(manifest.day.date)
     named = _names_in(chain, manifest)
-    unseen: list[OSError] = []
-    walk = os.walk(folder, onerror=unseen.append)
-    found = [Path(at) / name for at, folders, files in walk for name in folders + files]
-    # a rebuild may exchange the folder meanwhile: what is gone is looked at again
-    yield from (
-        told(each, f"{each.filename}: cannot be listed ({each})")
-        for each in unseen
-        if each.errno != errno.ENOENT
-    )
+    found: list[Path] = []
+    try:
+        found.extend(files_below(folder))
+    except StoreFailed as refused:  # what came before it is told too
+        yield told(refused, f"{folder}: cannot be listed ({refused.found}, when trying {refused.expected})")
     for path in sorted(found):
         name = path.relative_to(folder).as_posix()
-        if name in named or (path.is_dir() and not path.is_symlink()) or NFS.fullmatch(path.name):
+        if name in named or NFS.fullmatch(path.name):
             continue
         if path.is_symlink():
             yield f"{path}: {LINK}"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from datetime import timedelta
+from datetime import date, timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+import structlog
 
 from jobs.config import Late
 from jobs.daily import run_day
@@ -15,11 +16,12 @@ from jobs.rebuild import rebuild_day
 from jobs.storage import Lake
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
-from offsets.errors import LedgerBroken, OffsetsLost
+from offsets.errors import LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
 from offsets.manifest import MANIFEST_NAME
 from offsets.model import day_in
 from tests.local_engine import ZONE, desk, order, settings
 from tests.memory_topic import MemoryTopic
+from tests.unprivileged import folder_of_nobody, unprivileged
 
 FIRST = settings(Path("x")).first
 DAYS = [day_in(ZONE, FIRST + timedelta(n)) for n in range(4)]
@@ -120,3 +122,58 @@ def test_of_two_copies_of_a_late_file_the_message_says_which_may_go(lake: Path, 
     first.unlink()
     run_day(desk(lake, topic, late=Late.AMEND), DAYS[3].date)
     assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["", "without its manifest"])
+def test_a_rebuild_and_verify_pass_over_no_folder_that_they_cannot_list(
+    topic: MemoryTopic, gone: bool
+) -> None:
+    """A rebuild took such a folder for an empty one, and moved it out of the day."""
+    with folder_of_nobody() as work, unprivileged():
+        lake, closed = work / "lake", work / "lake" / f"date={DAYS[1].date}" / "theirs"
+        for day in DAYS[:3]:
+            run_day(desk(lake, topic, late=Late.AMEND), day.date)
+        closed.mkdir()
+        (closed / "notes").write_bytes(b"somebody's")
+        closed.chmod(0)
+        if gone:
+            (closed.parent / MANIFEST_NAME).unlink()
+        else:
+            assert [each for each in problems(lake) if f"list {closed}" in each]
+        with pytest.raises(StoreFailed, match=r"to list .*theirs; found .*EACCES.* right to read"):
+            rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
+        closed.chmod(0o500)
+        assert (closed / "notes").read_bytes() == b"somebody's"
+        with pytest.raises(VerifyFailed, match="theirs/notes"):
+            rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
+        closed.chmod(0o700)
+
+
+def test_a_file_in_the_place_of_a_day_stays(lake: Path, topic: MemoryTopic) -> None:
+    """A rebuild found nothing below it, and put the day in its place."""
+    folder = lake / f"date={DAYS[1].date}"
+    shutil.rmtree(folder)
+    folder.write_bytes(b"somebody's")
+    with pytest.raises(StoreFailed, match="ENOTDIR"):
+        rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
+    assert folder.read_bytes() == b"somebody's"
+
+
+def test_a_folder_that_is_closed_just_before_the_exchange_stays_in_staging_and_is_named(
+    topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exchange = Lake.exchange
+
+    def with_a_closed_folder(self: Lake, staged: Path, day: date) -> None:
+        (self.day_folder(day) / "theirs").mkdir(mode=0)
+        exchange(self, staged, day)
+
+    with folder_of_nobody() as work, unprivileged():
+        lake = work / "lake"
+        run_day(desk(lake, topic), DAYS[0].date)
+        monkeypatch.setattr(Lake, "exchange", with_a_closed_folder)
+        with structlog.testing.capture_logs() as said:
+            assert rebuild_day(desk(lake, topic), DAYS[0].date).manifest.revision == 2
+        (kept,) = (lake / "_staging").glob("*/day/theirs")
+        (warning,) = [each for each in said if each["log_level"] == "warning"]
+        assert str(kept) in str(warning)

@@ -8,19 +8,22 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import structlog
 
-from jobs import storage
+from jobs import sink, storage
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
+from jobs.planning import preview
 from jobs.rebuild import rebuild_day
 from jobs.record import rules
 from jobs.record.columns import Column, Kind, Scalar
@@ -409,6 +412,32 @@ def trade_places(lake: Path, topic: MemoryTopic) -> None:
     log.records[bad] = replace(other, value=order(midnight(SECOND, ZONE) + timedelta(hours=9)))
 
 
+def stamps_as_0_1_0_read_them(column: pa.Array) -> pa.Array:
+    stamps = column.cast(pa.int64())
+    return pc.if_else(pc.less(stamps, 0), pa.scalar(None, pa.int64()), stamps).cast(column.type)
+
+
+def test_a_day_that_another_version_judged_otherwise_stays_and_the_message_names_that_version(
+    tmp_path: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record stamped in 1965 was invalid, and is dated before the first day by now."""
+    lake, sixties = tmp_path / "lake", datetime(1965, 6, 1, tzinfo=UTC)
+    topic.produce(0, order(sixties), sixties)
+    move_on(topic)
+    with monkeypatch.context() as older:
+        older.setattr(sink, "_stamps", stamps_as_0_1_0_read_them)
+        for day in (*DAYS, FIFTH):
+            run_day(desk(lake, topic, late=Late.AMEND), day)
+    before = state(lake)
+    (judged,) = [day for day in (*DAYS, FIFTH) if "No Kafka timestamp" in str(read_manifest(Lake(lake), day))]
+    with pytest.raises(AuditFailed, match="build it again with kafka-daily 0, which wrote it"):
+        rebuild(lake, topic, judged)
+    assert state(lake) == before
+    monkeypatch.setattr(sink, "_stamps", stamps_as_0_1_0_read_them)
+    rebuild(lake, topic, judged)
+    assert state(lake) == before
+
+
 def test_a_store_that_cannot_exchange_keeps_the_old_day(
     lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -642,6 +671,70 @@ def test_a_late_file_that_cannot_be_read_is_settled_again_once_it_is_out_of_the_
     broken.rename(tmp_path / "away")
     rebuild(lake, topic, FOURTH)
     assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("by, into", [(FOURTH, FIRST), (THIRD, FIRST), (THIRD, FOURTH)])
+def test_a_late_file_that_was_moved_into_another_day_is_not_committed_there(
+    lake: Path, topic: MemoryTopic, by: date, into: date
+) -> None:
+    """Without a manifest, its place alone said to which day it belongs."""
+    before = state(lake)
+    path = next(path for path in Lake(lake).amended_by(by) if path.parent.name == f"date={SECOND}")
+    moved = path.rename(lake / f"date={into}" / path.name)
+    lose(lake / f"date={by}", "manifest")
+    with pytest.raises(LedgerBroken, match=rf"or into date={SECOND}\b"):
+        rebuild(lake, topic, by)
+    moved.rename(path)
+    rebuild(lake, topic, by)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_a_late_file_that_was_moved_may_also_be_moved_out_of_the_lake(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    before, (*_, path) = state(lake), Lake(lake).amended_by(FOURTH)
+    moved = path.rename(lake / f"date={FIRST}" / path.name)
+    lose(lake / f"date={FOURTH}", "manifest")
+    with pytest.raises(LedgerBroken, match="Move that file out of the lake"):
+        rebuild(lake, topic, FOURTH)
+    moved.rename(tmp_path / "away")
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+
+
+def test_a_late_file_of_another_topic_is_none_of_the_days_late_files(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    before, path = state(lake), Lake(lake).amended_by(FOURTH)[0]
+    table, said = pq.read_table(path, partitioning=None), pq.read_metadata(path).metadata
+    other = path.with_name(f"late-{FOURTH}-20260401T000000-abcdef-00007.parquet")
+    pq.write_table(table.replace_schema_metadata({**said, b"kafka_daily.topic": b"others"}), other)
+    path.rename(tmp_path / "away")
+    lose(lake / f"date={FOURTH}", "manifest")
+    with pytest.raises(LedgerBroken, match="Move that file out of the lake"):
+        rebuild(lake, topic, FOURTH)
+    other.unlink()
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+def test_a_late_file_behind_a_link_is_not_committed(tmp_path: Path, topic: MemoryTopic, what: str) -> None:
+    lake = tmp_path / "lake"
+    for day in DAYS:
+        run_day(desk(lake, topic, late=Late.AMEND if day == FOURTH else Late.SET_ASIDE), day)
+    path = next(path for path in Lake(lake).amended_by(FOURTH) if path.parent.name == f"date={SECOND}")
+    linked = path if what == "file" else path.parent
+    linked.rename(tmp_path / "elsewhere")
+    linked.symlink_to(tmp_path / "elsewhere")
+    lose(lake / f"date={FOURTH}", "manifest")
+    with pytest.raises(StoreFailed, match="put what it leads to in its place"):
+        rebuild(lake, topic, FOURTH)
+    linked.unlink()
+    (tmp_path / "elsewhere").rename(linked)
+    rebuild(lake, topic, FOURTH)
     assert problems(lake) == ()
 
 
@@ -959,6 +1052,35 @@ def test_a_copy_of_a_day_beside_the_lakes_days_is_none_of_them(
     shutil.rmtree(lake / name)
     assert state(lake) == before
     assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("edge", [date.min, date.max])
+def test_a_folder_that_somebody_named_like_the_calendars_first_or_last_day_is_no_bug_of_ours(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, edge: date
+) -> None:
+    """The day beside it lies outside the calendar: each look at it was an OverflowError."""
+    before, folder = state(lake), lake / f"date={edge}"
+    folder.mkdir()
+    for day in (FOURTH, edge):
+        with pytest.raises((DayTaken, LedgerBroken)):
+            rebuild(lake, topic, day)
+    with pytest.raises((LedgerBroken, ConfigWrong), match=r"move it away|first day of this lake"):
+        rebuild(lake, topic, edge)
+    lose(lake / f"date={FOURTH}", "folder")
+    with suppress(DayTaken, LedgerBroken):
+        rebuild(lake, topic, FOURTH)
+    folder.rmdir()
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+
+
+@pytest.mark.parametrize("edge", [date.min, date.max])
+def test_the_calendars_first_and_last_day_can_never_be_run(
+    lake: Path, topic: MemoryTopic, edge: date
+) -> None:
+    for step in (run_day, preview, rebuild_day):
+        with pytest.raises(ConfigWrong):
+            step(desk(lake, topic), edge)
 
 
 @pytest.mark.parametrize("harm", ["folder", "manifest"])

@@ -232,16 +232,47 @@ def test_a_task_without_batches_makes_nothing(tmp_path: Path) -> None:
     assert run(tmp_path / "empty", rows_of(0, [])).tally == ()
 
 
+def late_batches(rows: int, days: int) -> list[pa.RecordBatch]:
+    """Make batches in which the days lie mixed."""
+    return [
+        rows_of(0, [record(at, DAYS[at % days].start) for at in range(from_, min(from_ + 9, rows))])
+        for from_ in range(0, rows, 9)
+    ]
+
+
+def test_many_late_days_make_one_file_each_while_their_rows_fit_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day beyond those with open files closed another's with each batch: 25 files a day of 500,000 rows."""
+    monkeypatch.setattr(sink, "OPEN_LATE_DAYS", 1)
+    report = run(tmp_path, *late_batches(90, 3))
+    assert [(file.day, file.rows) for file in report.files] == [(day.date, 30) for day in DAYS[:3]]
+
+
 def test_many_late_days_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "OPEN_LATE_DAYS", 2)
-    days = [DAYS[0].start, DAYS[1].start, DAYS[2].start]
-    report = run(tmp_path, *(rows_of(0, [record(at, days[at % 3])]) for at in range(9)))
-    assert sum(file.rows for file in report.files) == 9
-    assert {file.day for file in report.files} == {day.date for day in DAYS[:3]}
+    monkeypatch.setattr(sink, "LATE_BYTES", 1)
+    open_now, at_once = set[int](), list[int]()
+    make, sync = NewFile.__init__, NewFile.make_durable
+
+    def made(self: NewFile, path: Path) -> None:
+        make(self, path)
+        open_now.add(id(self))
+        at_once.append(len(open_now))
+
+    def synced(self: NewFile) -> str:
+        open_now.discard(id(self))
+        return sync(self)
+
+    monkeypatch.setattr(NewFile, "__init__", made)
+    monkeypatch.setattr(NewFile, "make_durable", synced)
+    report = run(tmp_path, *late_batches(90, 3))
+    assert max(at_once) == 3  # the two, and the one for which another is closed
+    assert len(report.files) == 3 + 9  # ten batches, and each after the first reopens one day
     held = [
         offset for file in report.files for offset in pq.read_table(file.path)["kafka_offset"].to_pylist()
     ]
-    assert sorted(held) == list(range(9))
+    assert sorted(held) == list(range(90))
 
 
 def test_late_rows_do_not_pile_up_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

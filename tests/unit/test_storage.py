@@ -17,6 +17,7 @@ import pytest
 
 from jobs.storage import Lake, LockHolder, NewFile, make_folder, move, sync_folder
 from offsets.errors import DayTaken, LakeLocked, StoreFailed
+from tests.unprivileged import folder_of_nobody, unprivileged
 
 DAY = date(2026, 3, 28)
 HOLDER = LockHolder(run_id="r1", host="here", pid=42, since=datetime(2026, 3, 29, 1, 2, 3, tzinfo=UTC))
@@ -141,6 +142,56 @@ def test_a_new_lakes_own_name_is_made_durable(lake: Lake, monkeypatch: pytest.Mo
     with lake.lock(HOLDER):
         pass
     assert {str(lake.root.parent), str(lake.root.parent.parent)} <= set(synced)
+
+
+@pytest.mark.parametrize("mode", [0o100, 0o300, 0o500, 0o700])
+def test_a_lake_that_is_there_needs_no_right_to_list_a_parent_where_this_user_makes_no_folder(
+    mode: int,
+) -> None:
+    """The sync of a parent that may be passed alone ended each run, though nothing in it was ours."""
+    with folder_of_nobody() as work, unprivileged():
+        lake = Lake(work / "parent" / "lake")
+        lake.root.mkdir(parents=True)
+        lake.root.parent.chmod(mode)
+        if mode == 0o300:  # this user may have made the lake's folder, in a run that was killed
+            with (
+                pytest.raises(StoreFailed, match=r"sync .*parent; found .* the right to read"),
+                lake.lock(HOLDER),
+            ):
+                pass
+            lake.root.parent.chmod(0o700)
+        with lake.lock(HOLDER):
+            assert lake.lock_holder() == HOLDER
+        lake.root.parent.chmod(0o300)
+        with lake.lock(HOLDER):
+            assert lake.lock_holder() == HOLDER
+
+
+def test_a_new_lake_needs_no_right_to_list_what_lies_above_the_folder_that_it_is_made_in() -> None:
+    with folder_of_nobody() as work, unprivileged():
+        (work / "outer" / "parent").mkdir(parents=True)
+        (work / "outer").chmod(0o100)
+        lake = Lake(work / "outer" / "parent" / "lakes" / "orders")
+        with lake.lock(HOLDER):
+            assert lake.lock_holder() == HOLDER
+
+
+def test_no_folder_is_made_in_a_parent_that_cannot_be_synced() -> None:
+    """It was left there, and a power loss could take it with the lake in it."""
+    with folder_of_nobody() as work, unprivileged():
+        parent = work / "outer" / "parent"
+        parent.mkdir(parents=True)
+        parent.chmod(0o300)
+        lake = Lake(parent / "lakes" / "orders")
+        with (
+            pytest.raises(StoreFailed, match=r"sync .*parent; found .* the right to read"),
+            lake.lock(HOLDER),
+        ):
+            pass
+        parent.chmod(0o700)
+        assert list(parent.iterdir()) == []
+        with lake.lock(HOLDER):
+            assert lake.lock_holder() == HOLDER
 
 
 def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_keeps_its_text(lake: Lake) -> None:
