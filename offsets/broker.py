@@ -363,7 +363,15 @@ class Broker:
         return found
 
     def _ask(self, what: str, send: Callable[[], Future[T]]) -> T:
-        return self._patiently(what, lambda: self._result(send()))
+        def ask() -> T:
+            try:
+                return self._result(send())
+            except KafkaException as error:
+                if _is_transient(error):
+                    self._metadata()  # who the controller is comes from there, and the client waits for it
+                raise
+
+        return self._patiently(what, ask)
 
     def _result(self, answer: Future[T]) -> T:
         """Wait for an answer; the admin client tells of refused credentials only when it is polled."""

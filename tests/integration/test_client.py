@@ -194,16 +194,19 @@ def test_many_partitions_are_read_at_once(broker: Broker, topic: MakeTopic, clie
 
 
 CARRIED: Counter[int] = Counter()
+REPLACED: dict[bytes, bytes] = {}
 
 
 def narrow_line(port: int, to: int, bytes_per_second: float) -> None:
-    """Serve a port that leads to another one, by a line that carries so much; note the bytes."""
+    """Serve a port that leads to another one, by a line that carries so much; note and change the bytes."""
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):
             while data := await reader.read(1 << 16):
                 CARRIED[port] += len(data)
                 await asyncio.sleep(len(data) / bytes_per_second)
+                for old, new in REPLACED.items():
+                    data = data.replace(old, new)
                 writer.write(data)
         writer.close()
 
@@ -291,4 +294,26 @@ def test_a_stream_is_fetched_once(distant: tuple[str, str], monkeypatch: pytest.
     assert [each.offset for each in client.stream("orders", 0, 0, count)] == [*range(count)]
     assert CARRIED[port] - before < 1.2 * count * size
     assert [each.offset for each in client.stream("orders", 0, 3, 60)] == [*range(3, 60)]
+    client.close()
+
+
+def test_a_controller_that_was_not_known_is_asked_for_again(
+    distant: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who first asked a broker that was just coming back never learnt of its controller, and gave up (12)."""
+    near, far = distant
+    admin = AdminClient({"bootstrap.servers": near})
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    cluster = str(admin.list_topics(timeout=20).cluster_id).encode()
+    client = Client({"bootstrap.servers": far}, timedelta(seconds=6))
+    settings = client._settings
+
+    def ready(topic: str) -> dict[str, str]:
+        REPLACED.clear()
+        return settings(topic)
+
+    monkeypatch.setattr(client, "_settings", ready)
+    # in an answer about the cluster, its controller follows its id
+    REPLACED[cluster + (1).to_bytes(4)] = cluster + (-1).to_bytes(4, signed=True)
+    assert client.describe("orders").cleanup_policy == "delete"
     client.close()
