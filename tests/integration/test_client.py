@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewTopic
 
 import jobs.demo.broker
@@ -306,13 +306,16 @@ def test_a_controller_that_was_not_known_is_asked_for_again(
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
     cluster = str(admin.list_topics(timeout=20).cluster_id).encode()
     client = Client({"bootstrap.servers": far}, timedelta(seconds=6))
-    settings = client._settings
+    metadata = client._metadata
+    asked: list[float] = []
 
-    def ready(topic: str) -> dict[str, str]:
-        REPLACED.clear()
-        return settings(topic)
+    def ready() -> ClusterMetadata:
+        if asked:
+            REPLACED.clear()
+        asked.append(time.monotonic())
+        return metadata()
 
-    monkeypatch.setattr(client, "_settings", ready)
+    monkeypatch.setattr(client, "_metadata", ready)
     # in an answer about the cluster, its controller follows its id
     REPLACED[cluster + (1).to_bytes(4)] = cluster + (-1).to_bytes(4, signed=True)
     assert client.describe("orders").cleanup_policy == "delete"
