@@ -34,7 +34,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from offsets.errors import BrokerUnavailable, ConfigWrong, OffsetsLost
-from offsets.fetch import Contents, Fetched, Fetcher, Presence, Sample
+from offsets.fetch import Contents, EndsEarly, Fetched, Fetcher, Presence, Sample
 from offsets.model import TopicIdentity, Watermarks
 from offsets.ranges import Offsets, Range
 from offsets.topic import FullRecord, SeenRecord, Stretch, TopicDescription, out_of_range, retention_of
@@ -64,8 +64,11 @@ ELECTED: Final = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError._NOENT,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
 }
-"""What is answered to who does not know of a partition's new leader, or while there is none."""
+"""What is answered to who does not know of a partition's new leader, or while none has caught up."""
 SAMPLED_AT_ONCE: Final = 128
 """So many partitions are sampled at a time: fetches may bring 128 KiB of each."""
 READ_AT_ONCE: Final = 8
@@ -231,7 +234,8 @@ class Broker:
         self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False
     ) -> list[FullRecord]:
         """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone, or far."""
-        some = Contents(at=from_, until=until, rows=until - from_, bytes=limit, headers=headers)
+        # what a lagging leader does not show yet is not worth the wait
+        some = Contents(at=from_, until=until, rows=until - from_, bytes=limit, headers=headers, known=0)
         try:
             self._read(topic, self._sampler(), {partition: some} if from_ < until else {}, give_way=True)
         except OffsetsLost:
@@ -247,26 +251,51 @@ class Broker:
             OffsetsLost: the log starts above `from_` by now.
         """
         while from_ < until:
-            some = Contents(at=from_, until=until, rows=AT_ONCE, bytes=BYTES_AT_ONCE, headers=headers)
-            self._read(topic, self._reader(), {partition: some})
+            reader = self._reader()
+            some = Contents(
+                at=from_, until=until, rows=AT_ONCE, bytes=BYTES_AT_ONCE, headers=headers, known=until
+            )
+            # or what the client has fetched ahead, up to 64 MiB, would be fetched again
+            self._read(topic, reader, {partition: some}, go_on=True)
+            if some.ended:
+                reader.forget()
             yield from some.records
             from_ = until if some.ended else some.at
 
     def _read(
-        self, topic: str, fetcher: Fetcher, wanted: Mapping[int, Fetched], *, give_way: bool = False
+        self,
+        topic: str,
+        fetcher: Fetcher,
+        wanted: Mapping[int, Fetched],
+        *,
+        give_way: bool = False,
+        go_on: bool = False,
     ) -> None:
-        """Read, and go on where a silence cut it short."""
+        """Read, and go on where a silence cut it short, or a leader that has not caught up."""
+
+        def read() -> None:
+            try:
+                fetcher.read(topic, wanted, give_way=give_way, go_on=go_on)
+            except EndsEarly as early:
+                self._require_readable(topic, early, wanted)
+                raise
+
         try:
-            self._patiently(
-                f"records of {topic}",
-                lambda: fetcher.read(topic, wanted, give_way=give_way),
-                lambda: fetcher.moved,
-            )
+            self._patiently(f"records of {topic}", read, lambda: fetcher.moved)
         except KafkaException as error:
             problem, *where = error.args
             if problem.code() not in BEYOND:
                 raise
             raise out_of_range(topic, where[0], wanted[where[0]].at, problem.str()) from None
+
+    def _require_readable(self, topic: str, early: EndsEarly, wanted: Mapping[int, Fetched]) -> None:
+        """Check that the log still is as long as is known; a leader that lags does not answer this."""
+        told, part = early.args[0].str(), early.args[1]
+        stable = self._list_offsets(topic, {part: LATEST}, COMMITTED)[part]
+        if stable < wanted[part].known:
+            found = f"{told}; its last stable offset is {stable} now"
+            raise out_of_range(topic, part, wanted[part].at, found) from None
+        self._note(told)
 
     def _skipped(self, topic: str, partition: int, from_: int) -> int:
         """Pass over what is known to be invisible: below the LSO, that never changes."""
@@ -334,7 +363,15 @@ class Broker:
         return found
 
     def _ask(self, what: str, send: Callable[[], Future[T]]) -> T:
-        return self._patiently(what, lambda: self._result(send()))
+        def ask() -> T:
+            try:
+                return self._result(send())
+            except KafkaException as error:
+                if _is_transient(error):
+                    self._metadata()  # who the controller is comes from there, and the client waits for it
+                raise
+
+        return self._patiently(what, ask)
 
     def _result(self, answer: Future[T]) -> T:
         """Wait for an answer; the admin client tells of refused credentials only when it is polled."""

@@ -38,11 +38,25 @@ SOON: Final = 0.02
 another one: each time, librdkafka's own thread has to be waited for."""
 
 
+class EndsEarly(KafkaException):
+    """A log ends below what is known to be readable; with the error and the partition."""
+
+    def __init__(self, partition: int, offset: int, known: int) -> None:
+        """Tell it as a broker does that has not caught up."""
+        told = f"the log ends at offset {offset}, though offset {known - 1} was readable"
+        super().__init__(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, told), partition)
+
+
 class Fetched(Protocol):
     """What becomes of one partition's records; `at` is the offset to begin or to go on from."""
 
     at: int
     done: bool
+
+    @property
+    def known(self) -> int:
+        """The log was readable up to here: an end below is no end."""
+        ...
 
     def take(self, offset: int, message: Message | None) -> None:
         """Take a record, or learn with None that the log's readable part ends at `offset`."""
@@ -62,6 +76,7 @@ class Fetcher:
         self._topic = self._statistics = ""
         self._open: dict[int, int] = {}
         self._dropped: list[int] = []
+        self._ahead: tuple[str, dict[int, int]] | None = None
         self._asked = 0.0
         self.moved = 0.0
         """When the broker last sent something, by the monotonic clock; to ask again is no progress."""
@@ -70,42 +85,63 @@ class Fetcher:
         """Leave the broker."""
         self._consumer.close()
 
-    def read(self, topic: str, wanted: Mapping[int, Fetched], *, give_way: bool = False) -> None:
+    def read(
+        self, topic: str, wanted: Mapping[int, Fetched], *, give_way: bool = False, go_on: bool = False
+    ) -> None:
         """Read until all is done; with `give_way`, end early where only invisible records go by.
 
+        With `go_on`, what was fetched beyond the end is kept for a reading that goes on just there.
+
         Raises:
+            EndsEarly: as a log does for a while at a leader that has not caught up.
             KafkaException: with the error, and its partition where it has one.
         """
         froms = {part: each.at for part, each in wanted.items() if not each.done}
         for partition, offset, message in self.messages(topic, froms, give_way=give_way):
+            if message is None and offset < wanted[partition].known:
+                raise EndsEarly(partition, offset, wanted[partition].known)
             wanted[partition].take(offset, message)
             if wanted[partition].done:
                 self.drop(partition)
+        if go_on:
+            self._ahead = topic, {part: each.at for part, each in wanted.items()}
+        else:
+            self.forget()
+
+    def forget(self) -> None:
+        """Fetch no more."""
+        self._ahead = None
+        self._consumer.unassign()
 
     def messages(
         self, topic: str, froms: Mapping[int, int], *, give_way: bool = False
     ) -> Iterator[tuple[int, int, Message | None]]:
         """Yield partition, offset and message; None ends a partition, and `drop` ends it earlier."""
-        self._forget_statistics()
-        self._topic, self._open, self._dropped = topic, dict(froms), []
-        self._consumer.assign([TopicPartition(topic, part, from_) for part, from_ in froms.items()])
+        if self._ahead != (topic, froms):
+            self.forget()
+            self._forget_statistics()
+            self._consumer.assign([TopicPartition(topic, part, from_) for part, from_ in froms.items()])
+        self._topic, self._open, self._dropped, self._ahead = topic, dict(froms), [], None
         visible = self._asked = time.monotonic()
-        while self._open:
-            message = self._consumer.poll(min(0.1, self._patience / 4))
-            if message is None:
-                self._unassign_dropped()
-                self._wait()
-                if give_way and self.moved > visible + min(DRAGS, self._patience / 2):
-                    break
-                continue
-            partition = message.partition()
-            if partition is None or partition < 0 or partition in self._open:
-                visible = self.moved = time.monotonic()
-                yield self._told(message)
-            if len(self._dropped) >= MANY_DROPPED or time.monotonic() > visible + SOON:
-                self._unassign_dropped()
-        self._dropped.clear()
-        self._consumer.unassign()
+        try:
+            while self._open:
+                message = self._consumer.poll(min(0.1, self._patience / 4))
+                if message is None:
+                    self._unassign_dropped()
+                    self._wait()
+                    if give_way and self.moved > visible + min(DRAGS, self._patience / 2):
+                        break
+                    continue
+                partition = message.partition()
+                if partition is None or partition < 0 or partition in self._open:
+                    yield _told(message)
+                    # what was refused is no progress
+                    visible = self.moved = time.monotonic()
+                if len(self._dropped) >= MANY_DROPPED or time.monotonic() > visible + SOON:
+                    self._unassign_dropped()
+        except BaseException:
+            self.forget()
+            raise
 
     def _forget_statistics(self) -> None:
         """Take in what waits: statistics of an earlier reading are no progress of this one."""
@@ -124,13 +160,6 @@ class Fetcher:
             self._consumer.incremental_unassign([TopicPartition(self._topic, part) for part in self._dropped])
             self._dropped.clear()
 
-    def _told(self, message: Message) -> tuple[int, int, Message | None]:
-        partition, offset, problem = message.partition(), message.offset(), message.error()
-        if partition is None or offset is None or (problem and problem.code() != KafkaError._PARTITION_EOF):
-            self._consumer.unassign()
-            raise KafkaException(problem, partition)
-        return partition, offset, None if problem else message
-
     def _wait(self) -> None:
         """Note progress that only the statistics show; lose patience without any."""
         text, self._statistics = self._statistics, ""
@@ -141,11 +170,17 @@ class Fetcher:
                 if now > at:
                     self._open[part], self.moved = now, time.monotonic()
         if time.monotonic() - max(self._asked, self.moved) > self._patience:
-            self._consumer.unassign()
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no record and no end of the partition"))
 
     def _on_statistics(self, text: str) -> None:
         self._statistics = text
+
+
+def _told(message: Message) -> tuple[int, int, Message | None]:
+    partition, offset, problem = message.partition(), message.offset(), message.error()
+    if partition is None or offset is None or (problem and problem.code() != KafkaError._PARTITION_EOF):
+        raise KafkaException(problem, partition)
+    return partition, offset, None if problem else message
 
 
 @dataclass(slots=True)
@@ -157,6 +192,11 @@ class Sample:
     seen: list[SeenRecord] = field(default_factory=list)
     hidden: list[Range] = field(default_factory=list)
     done: bool = False
+
+    @property
+    def known(self) -> int:
+        """The stretch's end."""
+        return self.stretch.until
 
     def take(self, offset: int, message: Message | None) -> None:
         """Take a record, until there are enough or the stretch ends."""
@@ -183,6 +223,11 @@ class Presence:
     hidden: Range | None = None
     done: bool = False
 
+    @property
+    def known(self) -> int:
+        """The range's end."""
+        return self.until
+
     def take(self, offset: int, message: Message | None) -> None:
         """Note an offset."""
         if offset > self.until:
@@ -206,7 +251,7 @@ class Presence:
 class Contents:
     """The first visible records up to `until`, whole; they end early after so many rows, or bytes.
 
-    `ended` says that there are no more.
+    `ended` says that there are no more, and `known` up to where the log was readable.
     """
 
     at: int
@@ -214,6 +259,7 @@ class Contents:
     rows: int
     bytes: int
     headers: bool
+    known: int
     records: list[FullRecord] = field(default_factory=list)
     done: bool = False
     ended: bool = False

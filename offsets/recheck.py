@@ -7,6 +7,7 @@ readers; its id, its log starts and its anchors tell.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
@@ -15,11 +16,15 @@ from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
 from offsets.model import Checkpoint, DayPlan, Gaps, Span
 from offsets.plan import check_anchor
 from offsets.ranges import Offsets, Range
-from offsets.survey import TRIES, anchored
+from offsets.survey import NARROW, TRIES, anchored
 from offsets.topic import Look, Stretch, TopicReader, look_together
 
 PROBES: Final = 1_000
 """So many gaps of a partition are looked at."""
+NEAR: Final = 16
+ANSWER: Final = 128 << 10
+"""Gaps that so many offsets hold are looked at together, later those that so many bytes of records hold: as
+much comes with an answer anyway, and each takes a round trip."""
 
 
 def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Checkpoint) -> None:
@@ -93,15 +98,36 @@ def _chosen(offsets: Offsets, pick: random.Random) -> list[Range]:
     """Choose the ranges to look at, without making a list of all."""
     starts, ends = offsets.edges()
     every = range(len(starts))
-    return [(starts[at], ends[at]) for at in (every if len(every) <= PROBES else pick.sample(every, PROBES))]
+    some = every if len(every) <= PROBES else sorted(pick.sample(every, PROBES))
+    return [(starts[at], ends[at]) for at in some]
 
 
 def _prove(partition: int, ranges: list[Range]) -> Look[None]:
-    for from_, until in ranges:
-        if seen := (yield Stretch(from_=from_, until=until, limit=1)):
+    left, width = deque(ranges), NEAR
+    while left:
+        near = _take_near(left, width)
+        from_, until = near[0][0], near[-1][1]
+        seen = yield Stretch(from_=from_, until=until, limit=until - from_ if len(near) > 1 else 1)
+        for record in seen:
+            _require_between(partition, near, record.offset)
+        if seen:
+            width = min(NARROW, ANSWER * len(seen) // (1 + sum(record.size for record in seen)))
+
+
+def _take_near(left: deque[Range], width: int) -> list[Range]:
+    """Take the next range, and those that end at most so many offsets above its beginning."""
+    near = [left.popleft()]
+    while left and left[0][1] - near[0][0] <= width:
+        near.append(left.popleft())
+    return near
+
+
+def _require_between(partition: int, gaps: Sequence[Range], offset: int) -> None:
+    for from_, until in gaps:
+        if from_ <= offset < until:
             raise AuditFailed(
                 expected=f"no visible record in [{from_}, {until}) of partition {partition}, "
                 "since Spark delivered none",
-                found=f"one at offset {seen[0].offset}",
+                found=f"one at offset {offset}",
                 do="Nothing was committed. Run the day again; if it recurs, report it.",
             )

@@ -22,6 +22,8 @@ ADVICE: Final = {
     "port in kafka.bootstrap_servers.",
     r"APIVERSION_QUERY|ApiVersionRequest": "What listens there does not speak Kafka in clear: correct the "
     "port in kafka.bootstrap_servers, or kafka.security.protocol where the port speaks TLS.",
+    r"offset \d+ was readable": "The partition's leader has not caught up since it was elected: run again "
+    "when its replicas are in sync.",
 }
 """By what the text holds; the first that fits counts."""
 _NOISE: Final = (

@@ -2,7 +2,7 @@
 
 Relies on nothing. Offsets are taken by records, by aborted records and by transaction markers alike; only
 committed records below the last stable offset are read. Never more forgiving than a broker: reading below
-the log start is an error.
+the log start or above the last stable offset is an error.
 """
 
 from __future__ import annotations
@@ -281,8 +281,8 @@ class MemoryTopic:
 
     def _visible(self, partition: int, from_: int, until: int) -> list[Record]:
         log = self.logs[partition]
-        if from_ < until and not log.log_start <= from_ <= log.high:
-            raise out_of_range(self.name, partition, from_, f"[{log.log_start}, {log.high}]")
+        if from_ < until and not log.log_start <= from_ < until <= log.last_stable:
+            raise out_of_range(self.name, partition, from_, f"[{log.log_start}, {log.last_stable}]")
         return log.visible(from_, until)
 
     def stream(

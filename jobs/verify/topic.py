@@ -66,7 +66,9 @@ def _visible(
     found: dict[int, list[Offsets]] = {part: [] for part in left}
     edges = reader.watermarks(topic, left)
     while True:
-        left = {part: reads.within(edges[part].log_start, edges[part].high) for part, reads in left.items()}
+        left = {
+            part: reads.within(edges[part].log_start, edges[part].last_stable) for part, reads in left.items()
+        }
         wanted = {
             part: (from_, min(from_ + AT_ONCE, until))
             for part, reads in left.items()
@@ -81,7 +83,7 @@ def _visible(
             continue
         for part, (_, until) in wanted.items():
             found[part].append(seen[part])
-            left[part] = left[part].within(until, edges[part].high)
+            left[part] = left[part].within(until, edges[part].last_stable)
 
 
 def _anchor_problems(

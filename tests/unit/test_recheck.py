@@ -12,7 +12,7 @@ from offsets.ledger import Ledger
 from offsets.model import Anchor, Checkpoint, DayPlan, Gaps, day_in
 from offsets.plan import next_checkpoint, plan_day
 from offsets.ranges import Offsets
-from offsets.recheck import PROBES, prove_gaps, recheck
+from offsets.recheck import NEAR, PROBES, prove_gaps, recheck
 from offsets.survey import survey
 from offsets.topic import SeenRecord, Stretch, digest_of
 from tests.memory_topic import MemoryTopic
@@ -125,6 +125,42 @@ def test_a_gap_says_how_many_of_its_ranges_were_looked_into(count: int) -> None:
     assert (proved.probed, proved.offsets) == (min(count, PROBES), gaps.offsets)
 
 
+def test_gaps_that_lie_near_each_other_are_looked_at_together() -> None:
+    """Each took a round trip: a thousand of them, one after the other, on a topic of small transactions."""
+    topic = MemoryTopic()
+    for number in range(PROBES):
+        topic.produce(0, b"v" * 300, at(FIRST, 1))
+        topic.marker(0, at(FIRST, number % 24))
+    gaps = Gaps(partition=0, offsets=Offsets([(2 * at + 1, 2 * at + 2) for at in range(PROBES)]))
+    (proved,) = prove_gaps(topic, "orders", [gaps], "seed")
+    assert proved.probed == PROBES
+    assert topic.asked.count("records") < 10
+    for hidden in (0, 2 * PROBES - 2):
+        more = replace(gaps, offsets=gaps.offsets | Offsets.between(hidden, hidden + 1))
+        with pytest.raises(AuditFailed, match=f"one at offset {hidden}"):
+            prove_gaps(topic, "orders", [more], "seed")
+
+
+def test_gaps_among_large_records_are_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To read what lies between them would be to read the day again."""
+    topic = MemoryTopic()
+    for number in range(100):
+        topic.produce(0, b"v" * 200_000, at(FIRST, 1))
+        topic.marker(0, at(FIRST, number % 24))
+    seen: list[SeenRecord] = []
+    records_of = topic.records_of
+
+    def noted(name: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
+        found = records_of(name, wanted)
+        seen.extend(found[0])
+        return found
+
+    monkeypatch.setattr(topic, "records_of", noted)
+    gaps = Gaps(partition=0, offsets=Offsets([(2 * at + 1, 2 * at + 2) for at in range(100)]))
+    prove_gaps(topic, "orders", [gaps], "seed")
+    assert len(seen) < NEAR
+
+
 def test_of_very_many_gaps_a_sample_is_looked_at_that_differs_from_run_to_run(
     topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +171,7 @@ def test_of_very_many_gaps_a_sample_is_looked_at_that_differs_from_run_to_run(
         return {partition: [] for partition in wanted}
 
     monkeypatch.setattr(topic, "records_of", nothing)
-    many = Gaps(partition=0, offsets=Offsets([(at, at + 1) for at in range(0, 4 * PROBES, 2)]))
+    many = Gaps(partition=0, offsets=Offsets([(at, at + 1) for at in range(0, 400 * PROBES, 200)]))
     prove_gaps(topic, "orders", [many], "one")
     first, looked[:] = set(looked), []
     prove_gaps(topic, "orders", [many], "another")

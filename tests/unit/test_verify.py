@@ -1054,6 +1054,15 @@ def test_a_truncated_log_is_found(lake: Path, topic: MemoryTopic) -> None:
     assert any("does not show" in each for each in against(lake, topic))
 
 
+def test_a_truncated_log_that_an_open_transaction_refills_is_found(lake: Path, topic: MemoryTopic) -> None:
+    """Where nothing can be read, up to the high watermark, is no more known than where nothing is."""
+    high, opened = topic.logs[1].high, Transaction()
+    topic.truncate(1, 2)
+    while topic.logs[1].high < high:
+        topic.produce(1, b"other", at(FIRST, 1), transaction=opened)
+    assert any("does not show" in each for each in against(lake, topic))
+
+
 def test_aborted_and_compacted_offsets_are_explained_on_every_level(tmp_path: Path) -> None:
     topic = MemoryTopic(2, cleanup_policy="compact")
     for number in range(30):
