@@ -14,13 +14,13 @@ from pyspark.errors import PySparkException
 
 from jobs import stamps
 from jobs.daily import run_day
-from jobs.planning import Accept
 from jobs.rebuild import rebuild_day
 from jobs.source import Engine
 from jobs.verify.lake import verify
 from jobs.verify.level import Level
 from offsets import broker as clients
 from offsets.errors import ConfigWrong, ContractChanged, OffsetsLost
+from offsets.plan import Accept
 from offsets.ranges import Range
 from tests import lake as lakes
 from tests.brokers import Broker, MakeTopic
@@ -147,7 +147,7 @@ def test_the_advice_for_a_header_key_in_a_stretch_that_is_no_text_works(
         run_day(desk(name, without), NEXT)
     run_day(desk(name, without, accept=Accept(contract=True)), NEXT)
     assert {at for _, at in lakes.places(lake)} == set(range(7))
-    assert lakes.places(lake)[0, 3].kind == "invalid"
+    assert lakes.places(lake)[0, 3].fate is Fate.INVALID
 
 
 def test_a_stream_of_records_is_whole_however_few_are_held_at_a_time(
