@@ -239,6 +239,7 @@ run_tests() {
   cd "$here"
   "$venv/bin/ruff" format --check .
   "$venv/bin/ruff" check .
+  (($#)) || exec "$venv/bin/python" -m tests.lanes
   "$venv/bin/mypy"
   "$venv/bin/lint-imports"
   exec "$venv/bin/python" -m pytest "$@"
