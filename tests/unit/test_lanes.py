@@ -61,7 +61,10 @@ def started(folder: Path, one: str, two: str) -> Iterator[subprocess.Popen[str]]
         stdout=subprocess.PIPE,
         text=True,
     ) as child:
-        yield child
+        try:
+            yield child
+        finally:
+            child.terminate()
 
 
 def ended(folder: Path, one: str, two: str) -> tuple[int, list[str]]:
