@@ -43,7 +43,7 @@ def main() -> None:
 def tests(report: Path) -> Figures:
     """Run the suites, and return what they counted; end with pytest's exit code where one fails."""
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", f"--junitxml={report}", *SUITES],
+        [sys.executable, "-m", "pytest", "-o", "junit_family=legacy", f"--junitxml={report}", *SUITES],
         cwd=ROOT,
         env=os.environ | {"KAFKA_DAILY_HISTORIES": str(HISTORIES)},
         check=False,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -23,8 +24,6 @@ from tests.engine import FIRST, Command, Configured, MakeDesk
 from tests.oracle import FUTURE, Night, Said, assert_exact, judged, midnight, night
 from tests.produce import Record, ms, send
 from tests.reference import Coordinate, Fate
-
-duckdb = pytest.importorskip("duckdb")
 
 SEED = 20240330
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]
