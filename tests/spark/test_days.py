@@ -184,7 +184,7 @@ def _assert_footers(lake: Path, topic: str) -> None:
 
 def _assert_duckdb_counts(lake: Path, nights: list[Night]) -> None:
     """A second reader, by the promised glob, finds each day's rows and no event outside its day."""
-    found = duckdb.sql(
+    found = duckdb.execute(
         "select date, count(*), min(epoch_us(event_time)), max(epoch_us(event_time))"
         f" from read_parquet('{lake}/date=*/*.parquet', hive_partitioning = true) group by 1 order by 1"
     ).fetchall()
