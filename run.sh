@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The one entrance: ./run.sh plan | run | status | verify | demo | soak | test | setup ...
+# The one entrance: ./run.sh plan | run | status | verify | demo | soak | test | prove | setup ...
 # Sets up what is missing (Java, an environment, jars, an archive of classes), once, then hands over to kafka-daily.
 # Touches nothing but KAFKA_DAILY_HOME (default: .kafka-daily beside this file), and downloads nothing once set up.
 set -euo pipefail
@@ -11,7 +11,7 @@ log=$home/setup.log
 needs=(java env spark classes)
 case " $* " in
   " setup env ") needs=(env) ;;
-  " test "* | " setup test ") needs+=(tools broker) ;;
+  " test "* | " prove "* | " setup test ") needs+=(tools broker) ;;
   *" demo "* | *" soak "*) needs+=(broker) ;;
 esac
 
@@ -239,6 +239,7 @@ run_tests() {
   cd "$here"
   "$venv/bin/ruff" format --check .
   "$venv/bin/ruff" check .
+  (($#)) || exec "$venv/bin/python" -m tests.lanes
   "$venv/bin/mypy"
   "$venv/bin/lint-imports"
   exec "$venv/bin/python" -m pytest "$@"
@@ -252,4 +253,5 @@ export KAFKA_DAILY_HOME=$home JAVA_HOME=$java_home
 touch -c "$venv" 2>/dev/null || true # in use: a set-up of another checkout removes what nobody used for a week
 [[ ${1-} != test ]] || run_tests "${@:2}"
 [[ ${1-} != soak ]] || { cd "$here" && exec "$venv/bin/python" -m tests.soak "$@"; }
+[[ ${1-} != prove ]] || { cd "$here" && exec "$venv/bin/python" -m tests.prove "${@:2}"; }
 exec "$venv/bin/kafka-daily" "$@"

@@ -6,8 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jobs.source import Engine
+if TYPE_CHECKING:
+    from jobs.source import Engine
 
 WAIT = 60.0
 

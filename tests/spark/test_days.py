@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+import duckdb
 import pyarrow.parquet as pq
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -23,8 +24,6 @@ from tests.engine import FIRST, Command, Configured, MakeDesk
 from tests.oracle import FUTURE, Night, Said, assert_exact, judged, midnight, night
 from tests.produce import Record, ms, send
 from tests.reference import Coordinate, Fate
-
-duckdb = pytest.importorskip("duckdb")
 
 SEED = 20240330
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]
@@ -185,7 +184,7 @@ def _assert_footers(lake: Path, topic: str) -> None:
 
 def _assert_duckdb_counts(lake: Path, nights: list[Night]) -> None:
     """A second reader, by the promised glob, finds each day's rows and no event outside its day."""
-    found = duckdb.sql(
+    found = duckdb.execute(
         "select date, count(*), min(epoch_us(event_time)), max(epoch_us(event_time))"
         f" from read_parquet('{lake}/date=*/*.parquet', hive_partitioning = true) group by 1 order by 1"
     ).fetchall()

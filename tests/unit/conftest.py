@@ -20,7 +20,7 @@ def _drop() -> dict[str, object]:
     raise structlog.DropEvent
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def _hundreds_of_days_in_seconds() -> Iterator[None]:
     """Skip fsync, and the search for installed versions; a test that is about them plants its own."""
     with pytest.MonkeyPatch.context() as patched:

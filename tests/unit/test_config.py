@@ -13,6 +13,7 @@ import sys
 from datetime import date, timedelta
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from jobs.config import Late, Settings, load
@@ -540,7 +541,6 @@ def reveal(options: object) -> dict[str, str]:
 
 
 def test_librdkafka_takes_the_names_that_it_is_given(tmp_path: Path) -> None:
-    confluent_kafka = pytest.importorskip("confluent_kafka")
     (tmp_path / "secret.txt").write_text(HUNTER)
     found = settings(tmp_path, changed(kafka=LOGIN), {"WHO": "me"})
     confluent_kafka.Consumer({**reveal(found.kafka.client), "group.id": "none"}).close()

@@ -1,0 +1,100 @@
+"""Plays the long proof, some 80 minutes, and writes its seeds and counts into docs/PROOF.md.
+
+Relies on pytest's JUnit report, in which tests record what they counted, and on the soak's JSON document.
+Never writes a figure of a run that failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+from xml.etree import ElementTree
+
+ROOT: Final = Path(__file__).parents[1]
+PAGE: Final = ROOT / "docs" / "PROOF.md"
+HISTORIES: Final = 2_000
+SUITES: Final = ("tests/faults", "tests/integration/test_kills.py", "tests/integration/test_two_runs.py")
+BEGIN: Final = "<!-- what follows is written by ./run.sh prove -->"
+END: Final = "<!-- until here -->"
+Figures = Mapping[str, Mapping[str, int]]
+
+
+def main() -> None:
+    """Run the tests and the soak, and write what they counted."""
+    parser = argparse.ArgumentParser(prog="./run.sh prove", description=__doc__)
+    parser.add_argument("--kills", type=int, default=100, help="SIGKILLs in the soak (default: 100)")
+    kills = parser.parse_args().kills
+    with tempfile.TemporaryDirectory(prefix="kafka-daily-proof-") as folder:
+        counted = tests(Path(folder) / "report.xml")
+    section = written(counted, soak(kills), datetime.now(UTC))
+    PAGE.write_text(replaced(PAGE.read_text(), section))
+    print(section)
+
+
+def tests(report: Path) -> Figures:
+    """Run the suites, and return what they counted; end with pytest's exit code where one fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-o", "junit_family=legacy", f"--junitxml={report}", *SUITES],
+        cwd=ROOT,
+        env=os.environ | {"KAFKA_DAILY_HISTORIES": str(HISTORIES)},
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    return figures(report)
+
+
+def soak(kills: int) -> Mapping[str, Any]:
+    """Run the soak, and return its document; end with its exit code where it fails."""
+    command = [str(ROOT / "run.sh"), "soak", "--kills", str(kills), "--json"]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(done.returncode)
+    document: Mapping[str, Any] = json.loads(done.stdout)
+    return document
+
+
+def figures(report: Path) -> Figures:
+    """Add up what the tests of each module recorded, beside how many passed."""
+    sums: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
+    for case in ElementTree.parse(report).iter("testcase"):
+        module = sums[case.get("classname", "")]
+        module["tests"] += case.find("skipped") is None
+        for each in case.iter("property"):
+            module[each.get("name", "")] += int(each.get("value", ""))
+    return sums
+
+
+def written(counted: Figures, soaked: Mapping[str, Any], now: datetime) -> str:
+    """Return the section: one line for each module, and one for the soak."""
+    lines = [BEGIN, "", f"## The last whole run: {now:%Y-%m-%d}", "| where | counted |", "|---|---|"]
+    for module, numbers in sorted(counted.items()):
+        said = "; ".join(_said(name, number) for name, number in sorted(numbers.items()))
+        lines.append(f"| `{module.replace('.', '/')}.py` | {said} |")
+    said = "; ".join(_said(name, value) for name, value in soaked.items() if isinstance(value, int))
+    return "\n".join([*lines, f"| `./run.sh soak` | {said} |", "", END])
+
+
+def _said(name: str, number: int) -> str:
+    seed = name.lower().endswith("seed") or isinstance(number, bool)
+    return f"{name} {number if seed else f'{number:,}'}"
+
+
+def replaced(page: str, section: str) -> str:
+    """Put a section in the place of the last one, or at the end."""
+    before, _, rest = page.partition(BEGIN)
+    after = rest.partition(END)[2] or "\n"
+    return f"{before.rstrip()}\n\n{section}{after}"
+
+
+if __name__ == "__main__":
+    main()

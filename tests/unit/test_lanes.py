@@ -1,0 +1,134 @@
+"""The lanes of a test run: what they show, how they end, and that nothing outlives them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.processes import descendants, lives, until
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import sys
+from tests import lanes
+lanes.GRACE_SECONDS = 0.5
+pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra")
+raise SystemExit(lanes.run([
+    lanes.Lane(name="one", command=(*pytest, "test_one.py"), report=True),
+    lanes.Lane(name="two", command=(*pytest, "test_two.py")),
+]))
+"""
+PASSES = "def test_it(): pass\n"
+FAILS = "def test_that_fails(): assert 1 == 2\n"
+SKIPS = "import pytest\n@pytest.mark.skip\ndef test_it(): pass\n"
+REPORTS = """
+import os
+from pathlib import Path
+def test_it(): Path("{name}").write_text(os.environ.get("KAFKA_DAILY_TEST_REPORT", "none"))
+"""
+WAITS = """
+import subprocess, time
+from pathlib import Path
+import pytest
+@pytest.fixture
+def started():
+    with subprocess.Popen(["sleep", "300"], start_new_session=True) as child:
+        yield
+        child.kill()
+    Path("torn down by {name}").touch()
+def test_it(started):
+    Path("{name} waits").touch()
+    time.sleep(300)
+"""
+HANGS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + WAITS
+
+
+@contextmanager
+def started(folder: Path, one: str, two: str) -> Iterator[subprocess.Popen[str]]:
+    for name, text in (("one", one), ("two", two)):
+        (folder / f"test_{name}.py").write_text(text.replace("{name}", name))
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "KAFKA_DAILY_TEST_REPORT": "report", "PYTEST_ADDOPTS": ""},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as child:
+        try:
+            yield child
+        finally:
+            child.terminate()
+
+
+def ended(folder: Path, one: str, two: str) -> tuple[int, list[str]]:
+    with started(folder, one, two) as child:
+        said = child.communicate()[0]
+    return child.returncode, said.splitlines()
+
+
+def test_lanes_that_pass_end_with_one_line(tmp_path: Path) -> None:
+    code, said = ended(tmp_path, PASSES, PASSES + "def test_two(): pass\n")
+    assert code == 0
+    assert said[-1].startswith("passed in ")
+    assert "one: passed, 1 passed in" in said[-1]
+    assert "two: passed, 2 passed in" in said[-1]
+    assert [line for line in said if line.startswith("== ")] == ["== one", "== two"]
+
+
+@pytest.mark.parametrize("one, two", [(FAILS, PASSES), (PASSES, FAILS), (FAILS, FAILS)])
+def test_a_failure_of_either_lane_is_shown_at_the_end_and_fails_both(
+    one: str, two: str, tmp_path: Path
+) -> None:
+    code, said = ended(tmp_path, one, two)
+    assert code == 1
+    assert said[-1].startswith("FAILED in ")
+    failed = [f"test_{name}.py" for name, text in (("one", one), ("two", two)) if text is FAILS]
+    assert [line.split("::")[0] for line in said[-1 - len(failed) : -1]] == [f"FAILED {n}" for n in failed]
+    assert [line.split() for line in said].count(["E", "assert", "1", "==", "2"]) == len(failed)
+
+
+@pytest.mark.parametrize(
+    "two", [SKIPS, "", "import nothing_of_that_name\n"], ids=["skipped", "none", "broken"]
+)
+def test_a_lane_in_which_no_test_passed_fails(two: str, tmp_path: Path) -> None:
+    code, said = ended(tmp_path, PASSES, two)
+    assert code != 0
+    assert "one: passed" in said[-1]
+    assert "two: FAILED" in said[-1]
+
+
+def test_one_lane_alone_writes_the_report(tmp_path: Path) -> None:
+    assert ended(tmp_path, REPORTS, REPORTS)[0] == 0
+    assert [(tmp_path / name).read_text() for name in ("one", "two")] == ["report", "none"]
+
+
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_tears_both_lanes_down(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    with started(tmp_path, WAITS, WAITS) as child:
+        until(lambda: len(list(tmp_path.glob("* waits"))) == 2)
+        below = descendants(child.pid)
+        child.send_signal(number)
+        said = child.communicate()[0].splitlines()
+    assert child.returncode == code
+    assert len(list(tmp_path.glob("torn down by *"))) == 2
+    assert said[-1].startswith("FAILED in ")
+    assert len(below) == 4
+    assert not any(map(lives, below))
+
+
+def test_a_lane_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
+    with started(tmp_path, PASSES, HANGS) as child:
+        until(lambda: (tmp_path / "two waits").exists())
+        below = descendants(child.pid)
+        child.send_signal(signal.SIGTERM)
+        child.communicate()
+    assert child.returncode == 143
+    assert len(below) >= 2
+    until(lambda: not any(map(lives, below)), seconds=5)
