@@ -5,6 +5,7 @@ Stands in for what the product uses of `pyarrow.parquet`, and for no more: whate
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ def light_files() -> Iterator[None]:
         patched.setattr(pq, "ParquetWriter", LightWriter)
         patched.setattr(pq, "ParquetFile", LightFile)
         patched.setattr(pq, "read_schema", lambda path: LightFile(path).schema_arrow)
+        patched.setattr(pq, "read_metadata", LightFooter)
         yield
 
 
@@ -33,23 +35,33 @@ class LightWriter:
     def __init__(self, file: Any, schema: pa.Schema, **options: Any) -> None:
         self._file, self._buffer = file, pa.BufferOutputStream()
         self._stream = pa.ipc.new_file(self._buffer, schema)
+        self._metadata: dict[str, str] = {}
 
     def write_table(self, table: pa.Table, row_group_size: int) -> None:
         self._stream.write_table(table, row_group_size)
 
     def add_key_value_metadata(self, metadata: dict[str, str]) -> None:
-        pass
+        self._metadata |= metadata
 
     def close(self) -> None:
         self._stream.close()
+        footer = json.dumps(self._metadata).encode()
         self._file.write(memoryview(self._buffer.getvalue()))
+        self._file.write(footer + len(footer).to_bytes(4, "big"))
+
+
+class LightFooter:
+    """What a LightWriter's file says of itself, as `pq.read_metadata` would."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.metadata = {key.encode(): value.encode() for key, value in _read(Path(path))[1].items()}
 
 
 class LightFile:
     """Reads what a LightWriter wrote, as `pq.ParquetFile` would."""
 
     def __init__(self, path: str | Path) -> None:
-        self._table = pa.ipc.open_file(pa.py_buffer(Path(path).read_bytes())).read_all()
+        self._table, _ = _read(Path(path))
         self.schema_arrow, self.num_row_groups = self._table.schema, 1
 
     def read_row_group(self, group: int, columns: list[str], use_threads: bool) -> pa.Table:
@@ -57,6 +69,16 @@ class LightFile:
 
     def iter_batches(self, row_groups: list[int]) -> Any:
         return self._table.to_batches()
+
+
+def _read(path: Path) -> tuple[pa.Table, dict[str, str]]:
+    """Read a table and the metadata behind it, as Parquet's footer would hold it."""
+    content = path.read_bytes()
+    end = len(content) - 4
+    begin = end - int.from_bytes(content[end:], "big")
+    if not 0 < begin <= end:
+        raise pa.ArrowInvalid(f"{path} has no footer")
+    return pa.ipc.open_file(pa.py_buffer(content[:begin])).read_all(), json.loads(content[begin:end])
 
 
 def _rows(table: pa.Table) -> Iterator[Row]:
@@ -70,7 +92,7 @@ def _rows(table: pa.Table) -> Iterator[Row]:
 
 def light_rows(path: Path) -> Iterable[Row]:
     """Read rows that were written the light way."""
-    return _rows(pa.ipc.open_file(pa.py_buffer(path.read_bytes())).read_all())
+    return _rows(_read(path)[0])
 
 
 def parquet_rows(path: Path) -> Iterable[Row]:
