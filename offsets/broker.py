@@ -71,8 +71,6 @@ ELECTED: Final = {
 """What is answered to who does not know of a partition's new leader, or while none has caught up."""
 SAMPLED_AT_ONCE: Final = 128
 """So many partitions are sampled at a time: fetches may bring 128 KiB of each."""
-SINGLE: Final = {"fetch.message.max.bytes": 16 << 10}
-"""What a client needs that reads one record here and there: a batch as producers send it, and little more."""
 READ_AT_ONCE: Final = 8
 """So many partitions are read whole at a time."""
 MANY: Final = {
@@ -122,7 +120,6 @@ class Broker:
             "fetch.queue.backoff.ms": 10,
             "allow.auto.create.topics": False,
         }
-        self._single: Fetcher | None = None
         self._small: Fetcher | None = None
         self._large: Fetcher | None = None
         self._hidden: dict[tuple[str, int], list[Range]] = {}
@@ -133,10 +130,10 @@ class Broker:
 
     def rest(self) -> None:
         """Hold nothing until the next question: librdkafka piles up statistics while nobody asks."""
-        for client in (self._single, self._small, self._large):
+        for client in (self._small, self._large):
             if client is not None:
                 client.close()
-        self._single = self._small = self._large = None
+        self._small = self._large = None
 
     def describe(self, topic: str) -> TopicDescription:
         """Describe a topic.
@@ -210,8 +207,7 @@ class Broker:
             if sample.at < sample.stretch.until and sample.stretch.limit > 0
         }
         for some in _cut(begun, SAMPLED_AT_ONCE):
-            one_each = all(sample.stretch.limit == 1 for sample in some.values())
-            self._read(topic, self._prober() if one_each else self._sampler(), some, give_way=True)
+            self._read(topic, self._sampler(), some, give_way=True)
             left = {part: sample for part, sample in some.items() if not sample.done}
             for few in _cut(left, READ_AT_ONCE):
                 self._read(topic, self._reader(), few)
@@ -307,11 +303,6 @@ class Broker:
             if hidden <= from_ < until:
                 from_ = until
         return from_
-
-    def _prober(self) -> Fetcher:
-        if self._single is None:
-            self._single = Fetcher({**self._consumer_settings, **SINGLE}, self._request)
-        return self._single
 
     def _sampler(self) -> Fetcher:
         if self._small is None:

@@ -215,16 +215,21 @@ def _continue(
     )
 
 
-def _losses(known: Checkpoint | None, found: Survey, terms: Terms) -> list[LostOffsets]:
-    """Return what retention took before it was settled, where a person accepted just that.
-
-    The error names all of it: while one partition after the other is accepted, retention may take more.
-    """
-    losses = [
+def _lost(known: Checkpoint | None, found: Survey) -> list[LostOffsets]:
+    """Return what retention took before it was settled."""
+    return [
         LostOffsets(partition=part.partition, from_offset=part.next_from_offset, until_offset=log_start)
         for part in (known.partitions if known else ())
         if part.next_from_offset < (log_start := found.partitions[part.partition].edges.log_start)
     ]
+
+
+def _losses(known: Checkpoint | None, found: Survey, terms: Terms) -> list[LostOffsets]:
+    """Return what was lost, where a person accepted just that.
+
+    The error names all of it: while one partition after the other is accepted, retention may take more.
+    """
+    losses = _lost(known, found)
     if lost := next((each for each in losses if each not in terms.accept.loss), None):
         accept = ",".join(map(str, losses))
         gone = sum(each.until_offset - each.from_offset for each in losses)

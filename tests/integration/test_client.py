@@ -297,25 +297,6 @@ def test_a_stream_is_fetched_once(distant: tuple[str, str], monkeypatch: pytest.
     client.close()
 
 
-def test_a_look_for_one_record_does_not_fetch_what_follows(distant: tuple[str, str]) -> None:
-    """Each of a thousand looks into gaps brought 128 KiB a partition: minutes, for a hundred partitions."""
-    near, far = distant
-    count, size, looks = 2_000, 1_000, 20
-    admin = AdminClient({"bootstrap.servers": near})
-    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
-    records = [Record(0, random.Random(7).randbytes(size), ms(at(FIRST, 3)))] * count
-    send(near, "orders", records, {"batch.num.messages": "5"})
-    client = Client({"bootstrap.servers": far}, timedelta(seconds=20))
-    client.watermarks("orders", [0])
-    port = int(far.rpartition(":")[2])
-    before = CARRIED[port]
-    for from_ in range(0, count, count // looks):
-        (record,) = client.records_of("orders", {0: Stretch(from_=from_, until=count, limit=1)})[0]
-        assert record.offset == from_
-    assert CARRIED[port] - before < looks * 64 * 1024
-    client.close()
-
-
 def test_a_controller_that_was_not_known_is_asked_for_again(
     distant: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
