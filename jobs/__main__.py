@@ -107,7 +107,7 @@ AcceptLoss = Annotated[
     list[str] | None,
     typer.Option(
         "--accept-loss",
-        metavar="P:FROM-TO",
+        metavar="P:FROM-TO[,...]",
         help="Go on without offsets that Kafka lost, as the error names them; with --date.",
     ),
 ]
@@ -197,7 +197,8 @@ def _accepted(contract: bool, start: bool, loss: list[str] | None, on: datetime 
 
     if loss:
         _require_day("--accept-loss", on)
-    return Accept(contract=contract, start=start, loss=tuple(map(_loss, loss or ())))
+    losses = (_loss(each) for some in loss or () for each in some.split(","))
+    return Accept(contract=contract, start=start, loss=tuple(losses))
 
 
 def _require_day(option: str, on: datetime | None) -> None:

@@ -5,6 +5,8 @@ Pure. Sets are compared, not counts: as many records with other fates would be s
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jobs.audit import Audited
 from offsets.errors import AuditFailed, OffsetsLost
 from offsets.history import Recorded
@@ -41,6 +43,20 @@ def hold_against(audited: Audited, recorded: Recorded) -> None:
                 f"{now[0] if now else 0:,}, or other ones",
                 recorded,
             )
+
+
+def with_recorded_anchors(audited: Audited, recorded: Recorded) -> Audited:
+    """Return the day with its anchors as they were recorded, where they are of the same records.
+
+    The day after goes on from just those; an older version recorded a stamp below zero otherwise.
+    """
+    parts = (
+        replace(now, anchor=then.anchor)
+        if now.anchor and then.anchor and then.anchor.is_of(now.anchor)
+        else now
+        for now, then in zip(audited.next.partitions, recorded.next.partitions, strict=True)
+    )
+    return replace(audited, next=replace(audited.next, partitions=tuple(parts)))
 
 
 def _hold_gaps(now: Gaps, before: Gaps, *, compacted: bool) -> None:

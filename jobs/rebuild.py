@@ -20,7 +20,7 @@ import structlog
 from jobs.amend import finish_moves
 from jobs.config import Late
 from jobs.daily import Outcome
-from jobs.hold import hold_against
+from jobs.hold import hold_against, with_recorded_anchors
 from jobs.kept import (
     Kept,
     held_between,
@@ -98,6 +98,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
             audited = audit_day(desk, plan, reports, staged, few_invalid=few_invalid)
             if recorded:
                 hold_against(audited, recorded)
+                audited = with_recorded_anchors(audited, recorded)
             require_still_there(desk.lake, history, audited.gaps)
             remade = tuple(remake(desk, history, kept.damaged, staged))
             steps.end("audit")

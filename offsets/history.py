@@ -6,6 +6,7 @@ the day before and its end in the day after, since each of them says where it go
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
@@ -94,8 +95,9 @@ class Recorded:
 class History:
     """The committed days around one day, and its own manifest where it can be read.
 
-    `earlier` are the bounds of all days before it, `before` is the manifest of the last of them. `policy` is
-    the last cleanup policy that is recorded, marked where one that was read compacted.
+    `earlier` are the bounds of all days before it, `before` is the manifest of the last of them. `after` are
+    the next day, the newest, and those between them that brought late rows here or record no bounds of other
+    days. `policy` is the last cleanup policy that is recorded, marked where one that was read compacted.
     """
 
     date: date
@@ -187,7 +189,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
         _require_neighbours(reader, day, days)
         _require_folders(reader, day, older)
     before = read_manifest(reader, older[-1]) if older else None
-    after = tuple(_later(reader, day, [each for each in days if each > day]))
+    after, policies = _needed(_later(reader, day, [each for each in days if each > day]), day)
     _check_near(day, own, before, after)
     if own:
         for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
@@ -195,8 +197,8 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     linked = _linked(reader, older, before, own)
     earlier = _earlier(linked, before, own)
     require_first(min(days[0], day), _first_day(day, earlier, after))
-    near = [each for each in (before, own, *after) if each]
-    policy = policy_of([*linked, *near])
+    near = (each for each in (*linked, before, own) if each)
+    policy = policy_of([*(each.cleanup_policy for each in near), *policies])
     return History(date=day, earlier=earlier, before=before, own=own, after=after, policy=policy)
 
 
@@ -206,18 +208,36 @@ def _first_of(reader: LedgerReader, day: date) -> date | None:
     return own.contract.first_day if own else None
 
 
-def _later(reader: LedgerReader, day: date, days: list[date]) -> list[Manifest]:
-    """Read the later days; where the day's folder is gone, other ones may be lost too.
+def _later(reader: LedgerReader, day: date, days: list[date]) -> Iterator[Manifest]:
+    """Read the later days one by one; where the day's folder is gone, other ones may be lost too.
 
     What those had brought there is gone with it: they are built after it, and then find none of it there.
     """
-    if reader.has_day(day):
-        return read_linked(reader, days)
-    found = [each for later in days if (each := _own(reader, later))]
-    for one, other in pairwise(found):
-        if other.day.date == one.day.date + ONE_DAY:
-            check_link(one, other)
-    return found
+    whole, before = reader.has_day(day), None
+    for later in days:
+        if manifest := read_manifest(reader, later) if whole else _own(reader, later):
+            if before and (whole or later == before.day.date + ONE_DAY):
+                check_link(before, manifest)
+            yield manifest
+            before = manifest
+
+
+def _needed(later: Iterable[Manifest], day: date) -> tuple[tuple[Manifest, ...], list[str | None]]:
+    """Keep of the later days the next one, the newest and those that tell of the day, and all their policies.
+
+    There may be years of others, each with a thousand files. Older formats tell of days by their own bounds.
+    """
+    kept, policies = list[Manifest](), list[str | None]()
+    for manifest in later:
+        if len(kept) > 1 and kept[-1].earlier is not None and not _brought_to(day, kept[-1]):
+            kept.pop()
+        kept.append(manifest)
+        policies.append(manifest.cleanup_policy)
+    return tuple(kept), policies
+
+
+def _brought_to(day: date, by: Manifest) -> bool:
+    return any(file.target and file.day == day for file in by.files)
 
 
 def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...]) -> date:

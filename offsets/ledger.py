@@ -155,7 +155,7 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     days = (*days_of(newest.earlier), newest.day)
     require_first(dates[0], days[0].date)
     require_first(dates[0], newest.contract.first_day)
-    return Ledger(days, replace(newest, cleanup_policy=policy_of(near)))
+    return Ledger(days, replace(newest, cleanup_policy=policy_of(each.cleanup_policy for each in near)))
 
 
 def _read_back(reader: LedgerReader) -> Ledger:
@@ -167,11 +167,11 @@ def _read_back(reader: LedgerReader) -> Ledger:
     return Ledger(tuple(days), replace(newest, cleanup_policy=policy) if newest else None)
 
 
-def policy_of(manifests: Iterable[Manifest]) -> str | None:
-    """Return the last one's cleanup policy, marked where one of them compacted."""
+def policy_of(policies: Iterable[str | None]) -> str | None:
+    """Return the last cleanup policy, marked where one of them compacted."""
     policy = None
-    for each in manifests:
-        policy = after_compaction(each.cleanup_policy, policy)
+    for each in policies:
+        policy = after_compaction(each, policy)
     return policy
 
 

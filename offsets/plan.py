@@ -114,13 +114,11 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
     known = {each.partition: each for each in before.next.partitions} if before else None
     first = ledger.days[0] if ledger.days else day
     starts, spans, vouched, consumed = [], [], [], []
-    losses: list[LostOffsets] = []
+    losses = _losses(before.next if before else None, found, terms)
     for partition, looked in sorted(found.partitions.items()):
         checkpoint = known.get(partition) if known else None
         if checkpoint:
-            lost = _lost(checkpoint, looked, terms)
-            losses += lost
-            checkpoint = checkpoint.after(*lost)
+            checkpoint = checkpoint.after(*losses)
             how, detail = _continue(checkpoint, looked, is_compacted(policy))
         else:
             checkpoint, detail, voucher = _begin(
@@ -131,7 +129,6 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
             vouched += [voucher] if voucher else []
         consumed.append(checkpoint)
         spans.append(_span(checkpoint, how, detail, looked))
-    _check_losses(losses, terms)
     headroom = _headroom(found, now)
     return DayPlan(
         day=day,
@@ -218,24 +215,38 @@ def _continue(
     )
 
 
-def _lost(checkpoint: PartitionCheckpoint, looked: PartitionSurvey, terms: Terms) -> list[LostOffsets]:
-    """Tell what retention took before it was settled, where a person accepted just that."""
-    part, start, log_start = checkpoint.partition, checkpoint.next_from_offset, looked.edges.log_start
-    if start >= log_start:
-        return []
-    lost = LostOffsets(partition=part, from_offset=start, until_offset=log_start)
-    if lost not in terms.accept.loss:
+def _lost(known: Checkpoint | None, found: Survey) -> list[LostOffsets]:
+    """Return what retention took before it was settled."""
+    return [
+        LostOffsets(partition=part.partition, from_offset=part.next_from_offset, until_offset=log_start)
+        for part in (known.partitions if known else ())
+        if part.next_from_offset < (log_start := found.partitions[part.partition].edges.log_start)
+    ]
+
+
+def _losses(known: Checkpoint | None, found: Survey, terms: Terms) -> list[LostOffsets]:
+    """Return what was lost, where a person accepted just that.
+
+    The error names all of it: while one partition after the other is accepted, retention may take more.
+    """
+    losses = _lost(known, found)
+    if lost := next((each for each in losses if each not in terms.accept.loss), None):
+        accept = ",".join(map(str, losses))
+        gone = sum(each.until_offset - each.from_offset for each in losses)
         raise OffsetsLost(
-            expected=f"partition {part} from offset {start} on, which no day has settled",
-            found=f"a log that starts at {log_start}: {log_start - start} offsets are gone",
+            expected=f"partition {lost.partition} from offset {lost.from_offset} on, "
+            "which no day has settled",
+            found=f"a log that starts at {lost.until_offset}: {gone} offsets are gone"
+            + (f" in {len(losses)} partitions" if len(losses) > 1 else ""),
             do="What is gone cannot be settled. Raise the topic's retention; to go on without these offsets, "
-            f"in a day that is marked as lossy for ever, run it with --accept-loss {lost}.",
-            partition=part,
-            offset=start,
-            log_start=log_start,
-            accept=str(lost),
+            f"in a day that is marked as lossy for ever, run it with --accept-loss {accept}.",
+            partition=lost.partition,
+            offset=lost.from_offset,
+            log_start=lost.until_offset,
+            accept=accept,
         )
-    return [lost]
+    _check_losses(losses, terms)
+    return losses
 
 
 def _check_losses(losses: list[LostOffsets], terms: Terms) -> None:
@@ -313,25 +324,47 @@ def _begin(
     raise OffsetsLost(
         expected=f"partition {partition} from offset {0 if not first_day else 'of ' + wanted}",
         found=f"a log that starts at offset {log_start}, and nobody can say what was there before",
-        do=f"The earliest first day that can be proved is {earliest}: set day.first "
-        + ("to it. " if first_day else "of a new lake to it. ")
-        + "Or, where it is known that nothing was lost, run once with --accept-start.",
+        do=f"{_provable(earliest, first_day, topic, terms)}. Or, where it is known that nothing was lost, "
+        "run once with --accept-start.",
         partition=partition,
         offset=0,
         log_start=log_start,
-        earliest=earliest.isoformat(),
+        earliest=earliest and earliest.isoformat(),
     )
 
 
-def _earliest_provable(start: FoundStart, topic: TopicDescription, terms: Terms, now: datetime) -> date:
-    """Name the first day that a settings' or a look-up's answer would prove."""
+def _provable(earliest: date | None, first_day: bool, topic: TopicDescription, terms: Terms) -> str:
+    """Return the advice that lets a partition's start be proved."""
+    if earliest:
+        whose = "" if first_day else "of a new lake "
+        return f"The earliest first day that can be proved is {earliest}: set day.first {whose}to it"
+    return (
+        f"No first day can be proved while the topic keeps its records for {topic.retention} alone: "
+        f"raise its retention above {_waiting(terms)}"
+    )
+
+
+def _earliest_provable(
+    start: FoundStart, topic: TopicDescription, terms: Terms, now: datetime
+) -> date | None:
+    """Return the first day that a settings' or a look-up's answer would prove.
+
+    None where that day is still to come, and retention is so short that it will be no better proved by then.
+    """
     days = []
     if topic.deletes_by_time_alone and topic.retention:
         days.append(now - topic.retention)
     if start.oldest is not None and start.oldest >= 0:
         days.append(datetime.fromtimestamp(min(start.oldest, millis(now)) / 1000, UTC))
     oldest = min(days, default=now) + terms.future
-    return oldest.astimezone(ZoneInfo(terms.zone)).date() + timedelta(days=1)
+    first = oldest.astimezone(ZoneInfo(terms.zone)).date() + timedelta(days=1)
+    due = midnight(first + timedelta(days=1), terms.zone) + terms.grace
+    return None if topic.retention and topic.retention < _waiting(terms) and now < due else first
+
+
+def _waiting(terms: Terms) -> timedelta:
+    """Return how long a record must be kept that comes as early before its day as is lawful."""
+    return terms.future + timedelta(days=1) + terms.grace
 
 
 def _span(checkpoint: PartitionCheckpoint, how: StartFrom, detail: str, looked: PartitionSurvey) -> Span:
@@ -390,7 +423,7 @@ def _risks(topic: TopicDescription, headroom: float | None, terms: Terms) -> lis
         risks.append(
             f"retention may take the first needed record in {headroom} h (day.headroom: {terms.headroom})"
         )
-    needed = terms.future + timedelta(days=1) + terms.grace
+    needed = _waiting(terms)
     if topic.retention and topic.retention < needed:
         risks.append(
             f"retention of {topic.retention} is shorter than the {needed} that a pending record may wait"

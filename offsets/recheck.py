@@ -103,15 +103,19 @@ def _chosen(offsets: Offsets, pick: random.Random) -> list[Range]:
 
 
 def _prove(partition: int, ranges: list[Range]) -> Look[None]:
-    left, width = deque(ranges), NEAR
+    left, width, sized = deque(ranges), NEAR, False
     while left:
         near = _take_near(left, width)
         from_, until = near[0][0], near[-1][1]
-        seen = yield Stretch(from_=from_, until=until, limit=until - from_ if len(near) > 1 else 1)
+        limit = until - from_ if len(near) > 1 else 1
+        if not sized and left:
+            # the first record behind a gap tells how large they are, where gaps lie too far apart for NEAR
+            until = min(left[0][0], until + NARROW)
+        seen = yield Stretch(from_=from_, until=until, limit=limit)
         for record in seen:
             _require_between(partition, near, record.offset)
         if seen:
-            width = min(NARROW, ANSWER * len(seen) // (1 + sum(record.size for record in seen)))
+            sized, width = True, min(NARROW, ANSWER * len(seen) // (1 + sum(record.size for record in seen)))
 
 
 def _take_near(left: deque[Range], width: int) -> list[Range]:

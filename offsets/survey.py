@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from offsets.errors import OffsetsLost
@@ -48,10 +48,10 @@ class FoundStart:
 class PartitionSurvey:
     """What the broker says of one partition.
 
-    `edges` were read before any look-up, `stable_after` (the LSO) after them. `start` is None where a
-    checkpoint knows the partition. `after_anchor` are the first visible records from the checkpoint's
-    anchor up to `seen_until`: all is well when there is just the anchor. `first` are some records at the
-    span's start, for sizes and headroom.
+    The ends of `edges` were read before any look-up, their log start and `stable_after` (the LSO) after them.
+    `start` is None where a checkpoint knows the partition. `after_anchor` are the first visible records from
+    the checkpoint's anchor up to `seen_until`: all is well when there is just the anchor. `first` are some
+    records at the span's start, for sizes and headroom.
     """
 
     edges: Watermarks
@@ -97,6 +97,8 @@ def _survey(
     over = millis(day.end + grace)
     founds = reader.offsets_at(topic, dict.fromkeys(parts, over))
     after = reader.watermarks(topic, parts)
+    # retention may have moved a log since the first answer: what is read and what is judged begin alike
+    edges = {part: replace(edges[part], log_start=after[part].log_start) for part in parts}
     looks = {
         part: _look(
             edges[part],

@@ -275,20 +275,21 @@ def _event_time_rounded(patched: Patch) -> None:
 
 
 def _a_wider_loss_accepted(patched: Patch) -> None:
-    real = offsets.plan._lost
+    real = offsets.plan._losses
 
-    def generous(checkpoint: Any, looked: Any, terms: Any) -> Any:
-        from_, to = checkpoint.next_from_offset, looked.edges.log_start
+    def generous(known: Any, found: Any, terms: Any) -> Any:
+        lost = offsets.plan._lost(known, found)
         covers = [
             each
             for each in terms.accept.loss
-            if each.partition == checkpoint.partition
-            and each.from_offset <= from_
-            and to <= each.until_offset
+            for gone in lost
+            if each.partition == gone.partition
+            and each.from_offset <= gone.from_offset
+            and gone.until_offset <= each.until_offset
         ]
-        return covers if covers and from_ < to else real(checkpoint, looked, terms)
+        return covers if covers and len(covers) == len(lost) else real(known, found, terms)
 
-    patched.setattr(offsets.plan, "_lost", generous)
+    patched.setattr(offsets.plan, "_losses", generous)
 
 
 def _new_partitions_from_the_look_up(patched: Patch) -> None:

@@ -399,6 +399,7 @@ def test_a_loss_ends_with_20_and_goes_on_when_copied_from_the_message(
     assert invoke("run", "--config", config, "--accept-loss", lost)[0] == 2
     assert invoke("run", "--config", config, "--date", SECOND, "--accept-loss", "0:1")[0] == 2
     assert invoke("run", "--config", config, "--date", SECOND, "--accept-loss", "0:9-9")[0] == 2
+    assert invoke("run", "--config", config, "--date", SECOND, "--accept-loss", f"{lost},0:1")[0] == 2
     code, told = document("run", "--config", config, "--date", SECOND, "--accept-loss", lost)
     assert (code, told["days"][0]["lossy"]) == (0, [lost])
 

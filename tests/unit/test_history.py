@@ -10,7 +10,7 @@ import pytest
 from offsets.errors import ConfigWrong, LedgerBroken
 from offsets.history import read_history
 from offsets.model import FORMAT_VERSION, Accepted, LostOffsets
-from tests.manifests import checkpoint
+from tests.manifests import checkpoint, full
 from tests.unit.test_ledger import FIRST, Folders, chain
 
 DAYS = [FIRST + timedelta(days=step) for step in range(5)]
@@ -39,9 +39,24 @@ def test_a_day_in_a_whole_chain_knows_its_neighbours(rebuilt: int) -> None:
     history = read_history(Folders(*chain(5)), DAYS[rebuilt])
     assert [each.date for each in history.earlier] == DAYS[:rebuilt]
     assert history.before == (chain(5)[rebuilt - 1] if rebuilt else None)
-    assert [each.day.date for each in history.after] == DAYS[rebuilt + 1 :]
+    assert [each.day.date for each in history.after] == sorted(
+        {*DAYS[rebuilt + 1 :][:1], *DAYS[rebuilt + 1 :][-1:]}
+    )
     assert history.recorded().manifest == history.own == chain(5)[rebuilt]
     assert history.newest == chain(5)[-1]
+
+
+def test_of_the_later_days_only_those_that_tell_of_the_day_are_kept() -> None:
+    """All were held at once: 200 MiB for a year of 1,000 files a day."""
+    manifests = chain(6)
+    late = next(file for file in full().files if file.target)
+    here = replace(late, day=DAYS[0], target=f"date={DAYS[0]}/late.parquet")
+    elsewhere = replace(late, day=DAYS[1], target=f"date={DAYS[1]}/late.parquet")
+    manifests[2] = replace(manifests[2], files=(here,))
+    manifests[3] = replace(manifests[3], files=(elsewhere,), cleanup_policy="compact")
+    history = read_history(Folders(*manifests), DAYS[0])
+    assert [each.day.date for each in history.after] == [DAYS[1], DAYS[2], manifests[5].day.date]
+    assert history.policy == "delete, compact before"
 
 
 def test_a_day_after_which_a_loss_was_accepted_cannot_be_told_by_its_neighbours() -> None:

@@ -18,6 +18,7 @@ from offsets.model import (
     Contract,
     DayPlan,
     EndFrom,
+    LostOffsets,
     Manifest,
     PartitionCheckpoint,
     StartFrom,
@@ -386,6 +387,20 @@ def test_an_anchor_that_retention_or_compaction_took_is_stated() -> None:
     assert "taken by compaction" in span.evidence.start_detail
 
 
+def test_an_anchor_that_retention_takes_between_two_answers_is_no_other_topic() -> None:
+    """It was sought from the new log start on, and missed by the old one (exit 21)."""
+    topic = topic_of(5)
+    known = seen_all(topic)
+
+    def strike(question: str) -> None:
+        if topic.asked.count("watermarks") == 2:
+            topic.retain_from(0, 5)
+
+    topic.before = strike
+    evidence = second_plan(topic, known).spans[0].evidence
+    assert "taken by retention" in evidence.start_detail
+
+
 def test_an_anchor_that_vanished_from_an_uncompacted_topic_is_refused() -> None:
     topic = topic_of(5)
     known = seen_all(topic)
@@ -411,6 +426,22 @@ def test_a_checkpoint_below_the_log_start_is_lost() -> None:
         "offset": 5,
         "log_start": 7,
     }
+
+
+def test_what_many_partitions_lost_is_told_at_once_and_accepted_as_it_is_told() -> None:
+    """Each rerun named the loss of one partition more, while retention went on."""
+    topic = topic_of(5, partitions=3)
+    known = seen_all(topic)
+    for partition in range(3):
+        topic.produce(partition, b"next", at(SECOND, 1))
+    topic.retain_from(0, 6)
+    topic.retain_from(2, 6)
+    lost = tuple(LostOffsets(partition=part, from_offset=5, until_offset=6) for part in (0, 2))
+    for some in ((), lost[:1], lost[1:]):
+        with pytest.raises(OffsetsLost) as stopped:
+            second_plan(topic, known, replace(TERMS, accept=Accept(loss=some)))
+        says(stopped, "2 offsets are gone in 2 partitions", "--accept-loss 0:5-6,2:5-6.")
+    assert second_plan(topic, known, replace(TERMS, accept=Accept(loss=lost))).accepted.loss == lost
 
 
 def test_a_pending_offset_below_the_log_start_is_lost() -> None:
@@ -446,6 +477,18 @@ def test_the_earliest_day_is_the_one_that_either_proof_gives(retention: timedelt
     with pytest.raises(OffsetsLost) as stopped:
         first_plan(topic)
     assert stopped.value.facts["earliest"] == earliest
+
+
+def test_no_first_day_is_named_that_a_short_retention_will_have_overtaken_when_it_is_due() -> None:
+    """Each rerun on the day that was named named a later one."""
+    topic = MemoryTopic(retention=timedelta(days=2))
+    for hours in range(48):
+        topic.produce(0, b"v", NOW - timedelta(hours=48 - hours))
+    topic.retain_from(0, 2)
+    with pytest.raises(OffsetsLost) as stopped:
+        first_plan(topic)
+    says(stopped, "No first day can be proved", "above 2 days, 1:00:00", "--accept-start")
+    assert stopped.value.facts["earliest"] is None
 
 
 def test_a_moved_log_start_is_accepted_by_a_person_and_recorded() -> None:

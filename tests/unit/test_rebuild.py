@@ -43,8 +43,8 @@ from offsets.errors import (
     VerifyFailed,
 )
 from offsets.ledger import read_chain, read_ledger, read_manifest
-from offsets.manifest import MANIFEST_NAME
-from offsets.model import LostOffsets, Verdict, midnight
+from offsets.manifest import MANIFEST_NAME, to_json
+from offsets.model import Checkpoint, LostOffsets, Verdict, midnight
 from offsets.plan import Accept
 from tests.lake import files, places
 from tests.local_engine import RULES, ZONE, Crash, LocalEngine, desk, order
@@ -1103,3 +1103,28 @@ def test_a_lost_first_day_comes_back_from_a_backup_alone(
 def test_what_nfs_keeps_of_a_removed_file_is_no_problem(lake: Path) -> None:
     (lake / f"date={SECOND}" / ".nfs000000000003a0b400000001").touch()
     assert problems(lake) == ()
+
+
+def test_a_rebuilt_day_keeps_the_anchor_that_the_day_after_goes_on_from(tmp_path: Path) -> None:
+    """Older versions recorded -1 for a stamp below zero: with another one, no later day could be settled."""
+    lake, topic = tmp_path / "lake", MemoryTopic()
+    for day in DAYS[:3]:
+        when = midnight(day, ZONE) + timedelta(hours=2)
+        topic.produce(0, order(when), when)
+        topic.produce(0, order(when), -5_000 if day == FIRST else when)
+    for day in DAYS[:2]:
+        run_day(desk(lake, topic, invalid_limit=1.0), day)
+    for manifest in [*read_chain(Lake(lake))]:
+        old = replace(manifest, consumed=_as_of_old(manifest.consumed), next=_as_of_old(manifest.next))
+        (lake / f"date={old.day.date}" / MANIFEST_NAME).write_bytes(to_json(old))
+    rebuild_day(desk(lake, topic, invalid_limit=1.0), FIRST)
+    run_day(desk(lake, topic, invalid_limit=1.0), THIRD)
+    assert len([*read_chain(Lake(lake))]) == 3
+
+
+def _as_of_old(checkpoint: Checkpoint) -> Checkpoint:
+    parts = (
+        replace(part, anchor=part.anchor and replace(part.anchor, timestamp=max(-1, part.anchor.timestamp)))
+        for part in checkpoint.partitions
+    )
+    return replace(checkpoint, partitions=tuple(parts))

@@ -141,6 +141,23 @@ def test_gaps_that_lie_near_each_other_are_looked_at_together() -> None:
             prove_gaps(topic, "orders", [more], "seed")
 
 
+def test_gaps_farther_apart_than_the_first_look_reaches_are_looked_at_together_too() -> None:
+    """A look into a gap alone sees no record, and so learned for none how many a look may hold."""
+    topic = MemoryTopic()
+    offsets = []
+    for _ in range(100):
+        for _ in range(2 * NEAR):
+            topic.produce(0, b"v" * 100, at(FIRST, 1))
+        offsets.append(topic.marker(0, at(FIRST, 1)))
+    gaps = Gaps(partition=0, offsets=Offsets([(each, each + 1) for each in offsets]))
+    prove_gaps(topic, "orders", [gaps], "seed")
+    assert topic.asked.count("records") < 10
+    for hidden in (offsets[0] - 1, offsets[-1] - 1):
+        more = replace(gaps, offsets=gaps.offsets | Offsets.between(hidden, hidden + 1))
+        with pytest.raises(AuditFailed, match=f"one at offset {hidden}"):
+            prove_gaps(topic, "orders", [more], "seed")
+
+
 def test_gaps_among_large_records_are_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """To read what lies between them would be to read the day again."""
     topic = MemoryTopic()
