@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -23,10 +24,11 @@ import jobs.opening
 from jobs.__main__ import app
 from jobs.daily import run_day
 from jobs.planning import Desk
+from jobs.record.columns import Column, parse_type
 from jobs.storage import Lake, LockHolder
 from offsets.errors import RunFailed
 from offsets.plan import Accept
-from tests.local_engine import LocalEngine, desk
+from tests.local_engine import LocalEngine, desk, settings
 from tests.memory_topic import MemoryTopic
 from tests.unit.test_day import FIRST, SECOND, a_lake, three_days
 from tests.unit.test_verify import part
@@ -298,6 +300,22 @@ def test_plan_takes_a_changed_contract(config: Path, in_memory: LocalEngine, top
     run_day(desk(config.parent / "lake", topic, zone="UTC"), FIRST)
     assert invoke("plan", "--config", config)[0] == 25
     assert "accepted" in invoke("plan", "--config", config, "--accept-contract")[1]
+
+
+def test_a_changed_column_is_shown_by_its_name_whatever_that_holds(
+    config: Path, in_memory: LocalEngine, topic: MemoryTopic
+) -> None:
+    """Brackets were taken for a style: `[/eur]` ended the command as a bug, `[eur]` was left out."""
+    rules = settings(config.parent / "lake").rules
+    columns = (
+        *rules.columns,
+        *(Column(name=f"price[{unit}]", type=parse_type("bigint")) for unit in ("eur", "/eur")),
+    )
+    run_day(desk(config.parent / "lake", topic, rules=replace(rules, columns=columns)), FIRST)
+    code, stdout, _ = invoke("plan", "--config", config, "--accept-contract")
+    assert code == 0
+    assert "price[eur]" in stdout
+    assert "price[/eur]" in stdout
 
 
 def test_a_changed_first_day_ends_with_2_for_plan_and_run(
