@@ -33,6 +33,7 @@ from tests.memory_topic import MemoryTopic
 from tests.unit.test_day import FIRST, SECOND, a_lake, three_days
 from tests.unit.test_verify import part
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CONFIG = """\
 topic: orders
 kafka:
@@ -57,7 +58,7 @@ lake:
 @pytest.fixture(autouse=True)
 def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Take back what a command changes of its process: signals and logs."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     logs = structlog.get_config()
     monkeypatch.delenv("KAFKA_DAILY_CONFIG", raising=False)
     yield
@@ -598,7 +599,11 @@ def test_a_bug_ends_with_70_and_a_traceback(config: Path, lake: Path) -> None:
 
 @pytest.mark.parametrize(
     "number, code, error",
-    [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")],
+    [
+        (signal.SIGINT, 130, "Interrupted"),
+        (signal.SIGTERM, 143, "Terminated"),
+        (signal.SIGHUP, 143, "Terminated"),
+    ],
 )
 def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
     config: Path, number: signal.Signals, code: int, error: str
@@ -627,6 +632,21 @@ def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
     assert b"Traceback" not in stderr
     assert lake.lock_holder() is None
     assert lake.days() == []
+
+
+def test_a_command_behind_nohup_outlives_its_terminal(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config.write_text(CONFIG.format(port=silent.getsockname()[1], timeout="2s"))
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            child = process("run", "--config", config, "--date", FIRST, "--json")
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        with child:
+            silent.settimeout(20)
+            silent.accept()
+            child.send_signal(signal.SIGHUP)
+            assert json.loads(child.communicate(timeout=30)[0])["error"] == "BrokerUnavailable"
 
 
 def test_a_committed_day_is_done_in_a_moment_without_spark_or_kafka(config: Path, lake: Path) -> None:
