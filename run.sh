@@ -5,8 +5,7 @@
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
-home=${KAFKA_DAILY_HOME:-$here/.kafka-daily}
-case $home in /*) ;; *) home=$PWD/$home ;; esac
+home=$(readlink -m "${KAFKA_DAILY_HOME:-$here/.kafka-daily}")
 log=$home/setup.log
 needs=(java env spark classes)
 case " $* " in
@@ -21,8 +20,8 @@ die() { say "$@" && exit 2; }
 # ---------------------------------------------------------------- what is there
 
 sum() { sha256sum | cut -c1-12; }
-# The pins, and where they were installed from: an environment points into its checkout.
-pins=$({ printf '%s\n' "$here" && sed '/^\[tool\.uv/,$d' "$here/pyproject.toml" && cat "$here"/conf/lock/*.txt; } | sum)
+# The pins, and the places: an environment points into its checkout, and its programs name its own folder.
+pins=$({ printf '%s\n' "$here" "$home" && sed '/^\[tool\.uv/,$d' "$here/pyproject.toml" && cat "$here"/conf/lock/*.txt; } | sum)
 jar_pins=$(cat "$here/conf/ivy.xml" "$here/conf/ivysettings.xml" | sum)
 venv=$home/venv-$pins
 
@@ -95,7 +94,7 @@ python_search() { # the first Python that fits; else sets unfit to those found, 
   unfit=
   for candidate in python3{,.13,.12,.11} ~/.pyenv/versions/3.1[123].*/bin/python3; do
     candidate=$(command -v "$candidate") || continue
-    answer=$("$candidate" -I -c "$fits" 2>&1) && python=$answer && return
+    answer=$("$candidate" -I -c "$fits" 2>&1) && python=${answer##*$'\n'} && return # before it, what a shim warns of
     unfit+="${unfit:+, }$candidate (${answer##*$'\n'})"
   done
   return 1
@@ -179,7 +178,7 @@ make_env() {
   pip_install --editable "$here"
 }
 
-make_jars() { # $1: spark | broker
+make_jars() ( # $1: spark | broker; a shell of its own, as the folder that we were called in may be closed to us
   local jars=$home/jars lib
   lib=$(echo "$venv"/lib/python3*/site-packages/pyspark/jars)
   say "jars: $jars/$1"
@@ -192,8 +191,7 @@ make_jars() { # $1: spark | broker
     -confs "$1" -retrieve ".$1-new/[artifact]-[revision].[ext]"
   rm -rf "$1"
   mv -T ".$1-new" "$1"
-  cd - >/dev/null
-}
+)
 
 make_classes() { # by which Java starts sooner; it can be done without
   say "classes for Java's start, about half a minute"
@@ -214,7 +212,7 @@ set_up() {
 }
 
 make_missing() {
-  local part
+  local part before
   : >"$log"
   for part in "${needs[@]}"; do
     stamped "$part" && continue
@@ -230,8 +228,10 @@ make_missing() {
   done
   rm -rf "$home/jars/.ivy"
   # A run that began before an update goes on in its own environment; the one before that is nobody's.
+  before=$(readlink "$home/venv") || before=
   ln -sfn "${venv##*/}" "$home/.venv-new" && mv -T "$home/.venv-new" "$home/venv"
-  find "$home" -maxdepth 1 -name 'venv-*' ! -name "${venv##*/}" -mtime +7 -exec rm -rf {} +
+  (cd "$home" && find . -maxdepth 1 -regextype sed -regex '\./venv-[0-9a-f]\{12\}' -mtime +7 \
+    ! -name "${venv##*/}" ! -name "$before" -exec rm -rf {} +)
   say "ready"
 }
 

@@ -362,6 +362,8 @@ def _stopping(as_json: bool) -> Iterator[None]:
     logs.configure()
     signal.signal(signal.SIGINT, _interrupt)
     signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as behind nohup
+        signal.signal(signal.SIGHUP, _terminate)
     try:
         yield
     except (DayStopped, _Signalled) as ended:
@@ -388,7 +390,7 @@ def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise _Signalled(Terminated(**_WHOLE, found="SIGTERM"))
+    raise _Signalled(Terminated(**_WHOLE, found=signal.Signals(number).name))
 
 
 _WHOLE = {

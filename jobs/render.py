@@ -147,7 +147,7 @@ def planned(plan: Planned, files: int) -> None:
     expected = size(day.offsets * plan.row_bytes)
     out.print(f"about {day.offsets:,} rows, {files} file(s), {expected}; retention headroom: {room}")
     for change in day.accepted.contract:
-        out.print(f"[yellow]accepted[/] {change}")
+        out.print(f"[yellow]accepted[/] {escape(change)}")
     for risk in day.risks:
         out.print(f"[yellow]risk[/] {risk}")
 

@@ -112,7 +112,7 @@ KILLED: Final = (
     "cores of spark.master. Run the day again."
 )
 PATIENCE: Final = 5.0
-SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
+SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 ARROW: Final = "spark.sql.execution.arrow"
 UNWEIGHED: Final = (1 << 31) - 1
 REPORT: Final = pa.schema([("report", pa.binary())])
@@ -394,8 +394,9 @@ def _signals_wait() -> Iterator[None]:
         return
     before = {number: signal.getsignal(number) for number in SIGNALS}
     waiting: list[int] = []
-    for number in SIGNALS:
-        signal.signal(number, lambda late, _: waiting.append(late))
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:  # as of nohup: then the JVM must ignore it too
+            signal.signal(number, lambda late, _: waiting.append(late))
     try:
         yield
     finally:

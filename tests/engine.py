@@ -26,7 +26,7 @@ from jobs import config as configs
 from jobs.__main__ import app
 from jobs.demo.children import CommandLine
 from jobs.planning import Desk
-from jobs.source import Engine
+from jobs.source import SIGNALS, Engine
 from jobs.storage import Lake
 from offsets.broker import Broker as Client
 from offsets.plan import Accept
@@ -164,7 +164,7 @@ def desk(request: pytest.FixtureRequest, configured: Configured) -> Iterator[Mak
 
 @pytest.fixture
 def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     monkeypatch.setattr("jobs.source.Engine", lambda keys, kafka: Borrowed(request, kafka))
     monkeypatch.delenv(configs.CONFIG_VARIABLE, raising=False)
 

@@ -29,6 +29,7 @@ GRACE_SECONDS: Final = 30.0
 REPORT: Final = "KAFKA_DAILY_TEST_REPORT"
 FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) \S+\.py\b.*", re.MULTILINE)
 RESULT: Final = re.compile(r"^=*\s*(\d+ \w+.* in \d[\d.]*s\b.*?)\s*=*$", re.MULTILINE)
+COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST: Final = (sys.executable, "-m", "pytest")
 BIN: Final = Path(sys.executable).parent
 
@@ -72,9 +73,13 @@ class Started:
             sys.stdout.buffer.flush()
         self.shown += len(new)
 
+    def said(self) -> str:
+        """Return all that it wrote, without the colours in which a terminal shows it."""
+        return COLOUR.sub("", self.log.read_text(errors="replace"))
+
     def result(self) -> str:
         """Return pytest's last word; "" where it had none."""
-        found = list(RESULT.finditer(self.log.read_text(errors="replace")))
+        found = list(RESULT.finditer(self.said()))
         return found[-1].group(1) if found else ""
 
     def code(self) -> int:
@@ -166,9 +171,7 @@ def _sum_up(started: Sequence[Started], seconds: float, *, failed: bool) -> None
     """Repeat the failures of all lanes, and end with one line."""
     print()
     for each in started:
-        print(
-            *(f"{line}\n" for line in FAILURE.findall(each.log.read_text(errors="replace"))), sep="", end=""
-        )
+        print(*(f"{line}\n" for line in FAILURE.findall(each.said())), sep="", end="")
     verdicts = "; ".join(each.verdict() for each in started)
     print(f"{'FAILED' if failed else 'passed'} in {seconds:.0f} s: {verdicts}", flush=True)
 

@@ -103,10 +103,10 @@ def size(value: object) -> ByteSize:
         raise Unlike("the units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB")
     exponent = "BKMGT".index((match[2] or "B")[0].upper())
     base = 1024 if "i" in (match[2] or "").lower() else 1000
-    number = round(float(match[1]) * base**exponent)
-    if not 1 <= number <= _LARGEST:
+    number = float(match[1]) * base**exponent
+    if number > _LARGEST or round(number) < 1:
         raise Unlike("it must lie between one byte and 1024 TiB")
-    return ByteSize(number)
+    return ByteSize(round(number))
 
 
 def share(value: object) -> float:

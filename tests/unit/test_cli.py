@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,16 @@ import jobs.opening
 from jobs.__main__ import app
 from jobs.daily import run_day
 from jobs.planning import Desk
+from jobs.record.columns import Column, parse_type
 from jobs.storage import Lake, LockHolder
 from offsets.errors import RunFailed
 from offsets.plan import Accept
-from tests.local_engine import LocalEngine, desk
+from tests.local_engine import LocalEngine, desk, settings
 from tests.memory_topic import MemoryTopic
 from tests.unit.test_day import FIRST, SECOND, a_lake, three_days
 from tests.unit.test_verify import part
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CONFIG = """\
 topic: orders
 kafka:
@@ -55,7 +58,7 @@ lake:
 @pytest.fixture(autouse=True)
 def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Take back what a command changes of its process: signals and logs."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.getsignal(number) for number in SIGNALS}
     logs = structlog.get_config()
     monkeypatch.delenv("KAFKA_DAILY_CONFIG", raising=False)
     yield
@@ -298,6 +301,22 @@ def test_plan_takes_a_changed_contract(config: Path, in_memory: LocalEngine, top
     run_day(desk(config.parent / "lake", topic, zone="UTC"), FIRST)
     assert invoke("plan", "--config", config)[0] == 25
     assert "accepted" in invoke("plan", "--config", config, "--accept-contract")[1]
+
+
+def test_a_changed_column_is_shown_by_its_name_whatever_that_holds(
+    config: Path, in_memory: LocalEngine, topic: MemoryTopic
+) -> None:
+    """Brackets were taken for a style: `[/eur]` ended the command as a bug, `[eur]` was left out."""
+    rules = settings(config.parent / "lake").rules
+    columns = (
+        *rules.columns,
+        *(Column(name=f"price[{unit}]", type=parse_type("bigint")) for unit in ("eur", "/eur")),
+    )
+    run_day(desk(config.parent / "lake", topic, rules=replace(rules, columns=columns)), FIRST)
+    code, stdout, _ = invoke("plan", "--config", config, "--accept-contract")
+    assert code == 0
+    assert "price[eur]" in stdout
+    assert "price[/eur]" in stdout
 
 
 def test_a_changed_first_day_ends_with_2_for_plan_and_run(
@@ -581,7 +600,11 @@ def test_a_bug_ends_with_70_and_a_traceback(config: Path, lake: Path) -> None:
 
 @pytest.mark.parametrize(
     "number, code, error",
-    [(signal.SIGINT, 130, "Interrupted"), (signal.SIGTERM, 143, "Terminated")],
+    [
+        (signal.SIGINT, 130, "Interrupted"),
+        (signal.SIGTERM, 143, "Terminated"),
+        (signal.SIGHUP, 143, "Terminated"),
+    ],
 )
 def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
     config: Path, number: signal.Signals, code: int, error: str
@@ -610,6 +633,21 @@ def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
     assert b"Traceback" not in stderr
     assert lake.lock_holder() is None
     assert lake.days() == []
+
+
+def test_a_command_behind_nohup_outlives_its_terminal(config: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        config.write_text(CONFIG.format(port=silent.getsockname()[1], timeout="2s"))
+        before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        try:
+            child = process("run", "--config", config, "--date", FIRST, "--json")
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        with child:
+            silent.settimeout(20)
+            silent.accept()
+            child.send_signal(signal.SIGHUP)
+            assert json.loads(child.communicate(timeout=30)[0])["error"] == "BrokerUnavailable"
 
 
 def test_a_committed_day_is_done_in_a_moment_without_spark_or_kafka(config: Path, lake: Path) -> None:

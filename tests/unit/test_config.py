@@ -349,6 +349,7 @@ REFUSED = [
         "256.0MiB, found 300.0MiB",
     ),
     ({"lake": "lake:\n  path: l\n  target_file_size: 1023KiB"}, "lake.target_file_size", "at least 1.0MiB"),
+    ({"lake": f"lake:\n  path: l\n  min_file_size: {'9' * 400}GiB"}, "lake.min_file_size", "1024 TiB"),
     ({"lake": "lake:\n  path: l\n  min_file_size: 5 parsec"}, "lake.min_file_size", "the units are"),
     ({"lake": "lake:\n  path: l\n  compression: zstandard"}, "lake.compression", "did you mean zstd?"),
     ({"lake": "lake:\n  path: l\n  shared: yes"}, "lake.shared", "expected true or false, found 'yes'"),

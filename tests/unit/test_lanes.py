@@ -51,13 +51,15 @@ HANGS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + WAITS
 
 
 @contextmanager
-def started(folder: Path, one: str, two: str) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, one: str, two: str, **extra: str) -> Iterator[subprocess.Popen[str]]:
     for name, text in (("one", one), ("two", two)):
         (folder / f"test_{name}.py").write_text(text.replace("{name}", name))
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "KAFKA_DAILY_TEST_REPORT": "report", "PYTEST_ADDOPTS": ""},
+        env=os.environ
+        | {"PYTHONPATH": str(ROOT), "KAFKA_DAILY_TEST_REPORT": "report", "PYTEST_ADDOPTS": ""}
+        | extra,
         stdout=subprocess.PIPE,
         text=True,
     ) as child:
@@ -67,8 +69,8 @@ def started(folder: Path, one: str, two: str) -> Iterator[subprocess.Popen[str]]
             child.terminate()
 
 
-def ended(folder: Path, one: str, two: str) -> tuple[int, list[str]]:
-    with started(folder, one, two) as child:
+def ended(folder: Path, one: str, two: str, **extra: str) -> tuple[int, list[str]]:
+    with started(folder, one, two, **extra) as child:
         said = child.communicate()[0]
     return child.returncode, said.splitlines()
 
@@ -80,6 +82,17 @@ def test_lanes_that_pass_end_with_one_line(tmp_path: Path) -> None:
     assert "one: passed, 1 passed in" in said[-1]
     assert "two: passed, 2 passed in" in said[-1]
     assert [line for line in said if line.startswith("== ")] == ["== one", "== two"]
+
+
+def test_colours_hide_neither_a_lane_that_passed_nor_a_failure(tmp_path: Path) -> None:
+    """On a terminal pytest writes colours, and a lane that passed was taken for one without tests."""
+    code, said = ended(tmp_path, PASSES, PASSES, FORCE_COLOR="1")
+    assert any("\x1b[" in line for line in said)
+    assert code == 0
+    assert "two: passed, 1 passed in" in said[-1]
+    code, said = ended(tmp_path, PASSES, FAILS, FORCE_COLOR="1")
+    assert code == 1
+    assert said[-2].startswith("FAILED test_two.py::test_that_fails")
 
 
 @pytest.mark.parametrize("one, two", [(FAILS, PASSES), (PASSES, FAILS), (FAILS, FAILS)])

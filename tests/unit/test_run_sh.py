@@ -7,6 +7,7 @@ The shell, the script that asks a Python what it is, and pip where its own rules
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import signal
 import subprocess
@@ -32,6 +33,9 @@ case $2 in
 exec(sys.argv[1])' "$3" "$0" ;;
   -m) echo "$0" >>{said}/made && mkdir -p "$4/bin" && ln -s {pip} "$4/bin/python" ;;
 esac
+"""
+JAVA = """#!/bin/bash
+[[ $* != *-retrieve* ]] || mkdir .spark-new
 """
 LACKS_VENV = 'sys.modules["ensurepip"] = None'
 
@@ -64,7 +68,7 @@ class Machine:
         for program in PROGRAMS.split():
             (folder / "bin" / program).symlink_to(str(shutil.which(program)))
         self.script("bin/sleep", "#!/bin/bash\n")
-        self.script("java/bin/java", "#!/bin/bash\n")
+        self.script("java/bin/java", JAVA)
         (folder / "java" / "release").write_text('JAVA_VERSION="17.0.1"\n')
         self.script("pip", SAYING_PIP)
 
@@ -84,17 +88,18 @@ class Machine:
     def python(self, name: str, version: str, lacks: str = "") -> Path:
         return self.script(f"bin/{name}", PYTHON, version=version.replace(".", ", "), lacks=lacks)
 
-    def start(self, **extra: str) -> subprocess.Popen[str]:
+    def start(self, *command: str, **extra: str) -> subprocess.Popen[str]:
         environment = {"HOME": self.folder, "PATH": self.folder / "bin", "JAVA_HOME": self.folder / "java"}
         return subprocess.Popen(
-            [self.checkout / "run.sh", "setup", "env"],
+            command or [self.checkout / "run.sh", "setup", "env"],
             env={key: str(value) for key, value in environment.items()} | extra,
+            cwd=self.folder,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def set_up(self, **extra: str) -> tuple[int, list[str]]:
-        with self.start(**extra) as child:
+    def set_up(self, *command: str, **extra: str) -> tuple[int, list[str]]:
+        with self.start(*command, **extra) as child:
             said = child.communicate()[1]
         return child.returncode, said.splitlines()
 
@@ -141,6 +146,53 @@ def test_an_environment_whose_python_is_gone_is_made_again(machine: Machine) -> 
     next(machine.checkout.glob(".kafka-daily/venv-*/bin/python")).unlink()
     assert machine.set_up()[0] == 0
     assert len(machine.heard("made")) == 2
+
+
+def test_what_a_shim_warns_of_is_no_part_of_the_path(machine: Machine) -> None:
+    """As pyenv's do, scripts that bash warns in where a locale is not installed: set-up failed every time."""
+    fits = machine.python("python3", "3.12")
+    text = fits.read_text().replace("\n", "\necho 'bash: warning: setlocale' >&2\n", 1)
+    fits.write_text(text)
+    assert machine.set_up()[0] == 0
+    assert machine.heard("made") == [str(fits)]
+
+
+# -- where it lies, and where it is called
+
+
+def test_a_folder_that_is_closed_to_us_can_be_where_we_are_called(machine: Machine) -> None:
+    """`sudo -u somebody run.sh` in root's home: Ivy's folder could not be left again, at each try."""
+    machine.python("python3", "3.12")
+    gone = 'mkdir gone; cd gone; rm -r ../gone; exec "$0" setup'
+    assert machine.set_up("bash", "-c", gone, str(machine.checkout / "run.sh"))[0] == 0
+    assert (machine.checkout / ".kafka-daily" / "jars" / "spark" / ".stamp").exists()
+
+
+def test_an_environment_that_was_moved_is_made_again(machine: Machine) -> None:
+    """Its programs name the Python of the place in which they were made."""
+    machine.python("python3", "3.12")
+    for name in ("one", "one/", "../said/one"):
+        assert machine.set_up(KAFKA_DAILY_HOME=f"{machine.said}/{name}")[0] == 0
+    assert len(machine.heard("made")) == 1
+    (machine.said / "one").rename(machine.said / "two")
+    assert machine.set_up(KAFKA_DAILY_HOME=f"{machine.said}/two")[0] == 0
+    assert len(machine.heard("made")) == 2
+
+
+def test_an_update_removes_the_environment_before_the_last_and_nothing_else(machine: Machine) -> None:
+    """A run may still be in the last one, whose age says nothing where another user runs it."""
+    machine.python("python3", "3.12")
+    home = machine.checkout / ".kafka-daily"
+    (home / "venv-of-mine").mkdir(parents=True)
+    made = list[Path]()
+    for version in range(3):
+        machine.lock("test").write_text(f"# {version}\n")
+        assert machine.set_up()[0] == 0
+        made.append((home / "venv").resolve())
+        for folder in home.glob("venv-*"):
+            os.utime(folder, (0, 0))
+    assert [folder.exists() for folder in made] == [False, True, True]
+    assert (home / "venv-of-mine").exists()
 
 
 # -- pip's settings
