@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from jobs.amend import moves
 from jobs.storage import DAY_PREFIX, NFS, Lake, files_below, hashed, make_folder, require_no_link
-from offsets.errors import AuditFailed, LedgerBroken, OffsetsLost, VerifyFailed
+from offsets.errors import AuditFailed, DayTaken, LedgerBroken, OffsetsLost, VerifyFailed
 from offsets.history import History
-from offsets.ledger import build_first
+from offsets.ledger import build_first, read_manifest
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME
 from offsets.model import DataFile, FileOffsets, Gaps, Manifest, Verdict, from_micros
 from offsets.ranges import Offsets
@@ -175,12 +175,22 @@ def require_all_brought(lake: Lake, history: History) -> None:
     if history.own is None or not history.after:
         return
     for file, source, target in moves(lake, history.own):
-        if os.path.lexists(source) and _digest(target) != file.sha256:
+        if os.path.lexists(source) and not _holds(lake, target, file):
             raise LedgerBroken(
                 expected=f"{target}, to which {history.date} brought late rows, as its manifest says",
                 found=f"{source} alone, which would go with the day's old folder",
                 do=build_first(file.day),
             )
+
+
+def _holds(lake: Lake, target: Path, file: DataFile) -> bool:
+    """Return whether a late file lies in its day, as it was brought there or as that day made it again."""
+    found = _digest(target)
+    there = None
+    with suppress(DayTaken, LedgerBroken):
+        there = read_manifest(lake, file.day) if file.day else None
+    made = [each.sha256 for each in (there.remade if there else ()) if each.target == file.target]
+    return found in (file.sha256, *made)
 
 
 def _names_in(history: History) -> Iterator[str]:

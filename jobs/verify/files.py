@@ -75,14 +75,12 @@ def _misplaced(
         return f"{own}: its manifest brings it to {target}, which is not its day's folder"
     if found.path is None:
         return f"{target}: gone, and so is {own}, from where it is brought"
+    day = manifest.day.date if found.target else file.day
+    again = "" if newest else f"; build {day} again first (`run --date {day} --force`)"
     if found.source and found.target and not found.same:
-        return f"{target}: another file than {own}, from where it is brought"
+        return f"{target}: another file than {own}, from where it is brought{again}"
     if found.source and not newest:
-        day = manifest.day.date if found.target else file.day
-        return (
-            f"{own}: still there, though later days are committed; it belongs at {target}; "
-            f"build {day} again first (`run --date {day} --force`)"
-        )
+        return f"{own}: still there, though later days are committed; it belongs at {target}{again}"
     return None
 
 

@@ -202,13 +202,17 @@ class _Run:
             self._day(own)
 
     def _brought_to(self, day: date) -> None:
-        """Look at the amendments that lie in a day's folder."""
+        """Look at what concerns a day beside its own manifest: what lies in its folder, and what it goes on from."""
         for amended in self._chain.amended.get(day, ()):
             if manifest := self._manifest(amended.by):
                 files = [file for file in manifest.files if file.target and file.day == day]
                 self._total += len(files)
                 self._files(manifest, [locate(self._lake, self._chain, manifest, file) for file in files])
         here = self._lake.day_folder(day)
+        if (older := self._chain.older(day)) in self._chain.broken:
+            self._now.problems.append(
+                f"{day}: whether it goes on from {older} could not be looked at: that manifest cannot be read"
+            )
         self._now.problems += [
             f"{day}: what {by} brought here could not be looked at: its manifest cannot be read"
             for by in self._chain.broken

@@ -880,6 +880,25 @@ def test_late_rows_that_still_lie_in_an_older_days_folder_do_not_go_with_it(
     assert problems(lake) == ()
 
 
+def test_a_late_file_that_came_back_beside_one_that_was_made_again_goes_with_its_folder(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """A backup of the day may hold it. Each of the two days told to build the other one first, for ever."""
+    (target,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    backup = target.read_bytes()
+    target.unlink()
+    assert rebuild(lake, topic, SECOND).manifest.remade
+    before = state(lake)
+    source = lake / f"date={THIRD}/_late/date={SECOND}" / target.name
+    source.parent.mkdir(parents=True, exist_ok=True)
+    source.write_bytes(backup)
+    (told,) = problems(lake)
+    assert f"`run --date {THIRD} --force`" in told
+    rebuild(lake, topic, THIRD)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
 @pytest.mark.parametrize("what", ["another table", "another day", "no Parquet"])
 def test_a_file_of_somebody_else_that_is_named_like_ours_is_kept(
     lake: Path, topic: MemoryTopic, tmp_path: Path, what: str

@@ -316,6 +316,14 @@ def test_what_goes_wrong_at_the_second_look_is_told(
     assert any("cannot be read" in each for each in problems(amended))
 
 
+@pytest.mark.parametrize("level", [Level.FILES, Level.RECORDS])
+def test_a_day_whose_link_could_not_be_looked_at_is_not_called_as_committed(lake: Path, level: Level) -> None:
+    (lake / f"date={FIRST}" / MANIFEST_NAME).write_bytes(b"{}")
+    (told,) = problems(lake, level, only=SECOND)
+    assert told.startswith(f"{SECOND}: whether it goes on from {FIRST} could not be looked at")
+    assert problems(lake, level, only=THIRD) == []
+
+
 def test_a_row_that_lies_twice_is_found_where_a_day_was_looked_at_again(
     amended: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
