@@ -260,7 +260,7 @@ def _digest(path: Path) -> str | None:
 
 def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile:
     """Describe a late file again whose manifest is gone."""
-    from jobs.parquet import read_back
+    from jobs.parquet import UNREADABLE, read_back
 
     require_no_link(path.parent)
     require_no_link(path)
@@ -268,7 +268,7 @@ def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile
         back = read_back(path)
         offsets = {partition: each for partition, each in back.offsets.items() if each is not None}
         _read_whole(path)
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise LedgerBroken(
             expected=f"{path}, which the day brought there, to be readable",
             found=str(error),
@@ -337,14 +337,14 @@ def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> N
     Raises:
         OffsetsLost: it did not, so that the old folder alone holds it.
     """
-    from jobs.parquet import read_back
+    from jobs.parquet import UNREADABLE, read_back
 
     if history.own:
         return
     folder = lake.day_folder(history.date)
     held = (path for path in files_below(folder) if OURS.fullmatch(path.relative_to(folder).as_posix()))
     for path in sorted(held):
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(*UNREADABLE):
             offsets = read_back(path).offsets
             for gap in gaps:
                 if lost := (offsets.get(gap.partition) or Offsets()) & gap.offsets:
@@ -362,14 +362,14 @@ def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
     Raises:
         LedgerBroken: one cannot be read.
     """
-    from jobs.parquet import read_back
+    from jobs.parquet import UNREADABLE, read_back
     from jobs.report import joined_by_partition
 
     found: list[Mapping[int, Offsets]] = []
     for path in files:
         try:
             back = read_back(path)
-        except (OSError, ValueError) as error:
+        except UNREADABLE as error:
             raise LedgerBroken(
                 expected=f"{path} to be readable",
                 found=str(error),

@@ -177,7 +177,7 @@ def test_an_orphan_of_a_lake_that_amends_does_not_grow_young_with_each_run(tmp_p
 
 
 def test_what_came_into_staging_by_a_rename_is_as_young_as_its_place(lake: Lake) -> None:
-    """The old day of a rebuild has old files, and what somebody else put there is kept for a person to see."""
+    """The old day of a rebuild has old files, and what somebody else put there waits for a person."""
     (path,) = (lake.root / "_staging").rglob("*.part")
     os.utime(path, (0, 0))
     assert clean(lake, HOLDER, datetime.now(UTC) - timedelta(days=1)) == []
