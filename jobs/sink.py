@@ -45,7 +45,7 @@ from offsets.topic import digest_of
 OPEN_LATE_DAYS: Final = 64
 """How many late days a task keeps files open for; the least recently written is closed first."""
 LATE_BYTES: Final = 32 << 20
-"""How much late rows of all days may wait in memory, as they came; then they are sorted by day and written."""
+"""How much late rows of all days may wait in memory; then they are sorted by day and written."""
 LATE_DAY: Final = "late_day"
 """The column that rows have while they wait: which of the bounds' days they belong to."""
 NO_STAMP: Final = -1_000
