@@ -7,13 +7,14 @@ the lock: under it no run is alive, so that whatever lies there is nobody's.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from jobs.storage import REMOVED, STAGING_NAME, Lake, LockHolder, store_errors
+from jobs.storage import PROBE_NAME, REMOVED, STAGING_NAME, Lake, LockHolder, store_errors
 from offsets.errors import StoreFailed
 
 
@@ -72,23 +73,29 @@ def _described(path: Path) -> Orphan | None:
         at = path.lstat().st_mtime
         day, _, run_id = path.name.removeprefix(REMOVED).partition(".")
         stats = list(_stats(path))
+        sizes = [each.st_size for each in stats if not stat.S_ISDIR(each.st_mode)]
         return Orphan(
             name=path.name,
             day=day,
             run_id=run_id,
-            files=len(stats),
-            bytes=sum(size for size, _ in stats),
-            changed=datetime.fromtimestamp(max((at for _, at in stats), default=at), UTC),
+            files=len(sizes),
+            bytes=sum(sizes),
+            changed=datetime.fromtimestamp(max([at, *(each.st_mtime for each in stats)]), UTC),
         )
     return None
 
 
-def _stats(folder: Path) -> Iterator[tuple[int, float]]:
-    """Give size and time of each file; one that vanishes meanwhile is none."""
+def _stats(folder: Path) -> Iterator[os.stat_result]:
+    """Return the attributes of each folder and file; one that vanishes meanwhile is none.
+
+    Folders count because a file may be older than its place: the old day of a rebuild came here by a rename.
+    The probe does not: it is the lake's lock, which every run writes.
+    """
     if folder.is_symlink():
         return
+    probe = folder / PROBE_NAME
     for inner, _, names in os.walk(folder):
-        for name in names:
-            with store_errors(f"look at {Path(inner, name)}"), suppress(FileNotFoundError):
-                found = Path(inner, name).lstat()
-                yield found.st_size, found.st_mtime
+        for path in (Path(inner), *(Path(inner, name) for name in names)):
+            with store_errors(f"look at {path}"), suppress(FileNotFoundError):
+                if path != probe:
+                    yield path.lstat()

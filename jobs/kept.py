@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final
 
 from jobs.amend import moves
 from jobs.storage import DAY_PREFIX, NFS, Lake, files_below, hashed, make_folder, require_no_link
-from offsets.errors import AuditFailed, LedgerBroken, OffsetsLost, VerifyFailed
+from offsets.errors import AuditFailed, DayTaken, LedgerBroken, OffsetsLost, VerifyFailed
 from offsets.history import History
-from offsets.ledger import build_first
+from offsets.ledger import build_first, read_manifest
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME
 from offsets.model import DataFile, FileOffsets, Gaps, Manifest, Verdict, from_micros
 from offsets.ranges import Offsets
@@ -175,12 +175,22 @@ def require_all_brought(lake: Lake, history: History) -> None:
     if history.own is None or not history.after:
         return
     for file, source, target in moves(lake, history.own):
-        if os.path.lexists(source) and _digest(target) != file.sha256:
+        if os.path.lexists(source) and not _holds(lake, target, file):
             raise LedgerBroken(
                 expected=f"{target}, to which {history.date} brought late rows, as its manifest says",
                 found=f"{source} alone, which would go with the day's old folder",
                 do=build_first(file.day),
             )
+
+
+def _holds(lake: Lake, target: Path, file: DataFile) -> bool:
+    """Return whether a late file lies in its day, as it was brought there or as that day made it again."""
+    found = _digest(target)
+    there = None
+    with suppress(DayTaken, LedgerBroken):
+        there = read_manifest(lake, file.day) if file.day else None
+    made = [each.sha256 for each in (there.remade if there else ()) if each.target == file.target]
+    return found in (file.sha256, *made)
 
 
 def _names_in(history: History) -> Iterator[str]:
@@ -250,7 +260,7 @@ def _digest(path: Path) -> str | None:
 
 def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile:
     """Describe a late file again whose manifest is gone."""
-    from jobs.parquet import read_back
+    from jobs.parquet import UNREADABLE, read_back
 
     require_no_link(path.parent)
     require_no_link(path)
@@ -258,7 +268,7 @@ def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile
         back = read_back(path)
         offsets = {partition: each for partition, each in back.offsets.items() if each is not None}
         _read_whole(path)
-    except (OSError, ValueError) as error:
+    except UNREADABLE as error:
         raise LedgerBroken(
             expected=f"{path}, which the day brought there, to be readable",
             found=str(error),
@@ -327,14 +337,14 @@ def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> N
     Raises:
         OffsetsLost: it did not, so that the old folder alone holds it.
     """
-    from jobs.parquet import read_back
+    from jobs.parquet import UNREADABLE, read_back
 
     if history.own:
         return
     folder = lake.day_folder(history.date)
     held = (path for path in files_below(folder) if OURS.fullmatch(path.relative_to(folder).as_posix()))
     for path in sorted(held):
-        with suppress(OSError, ValueError, KeyError):
+        with suppress(*UNREADABLE):
             offsets = read_back(path).offsets
             for gap in gaps:
                 if lost := (offsets.get(gap.partition) or Offsets()) & gap.offsets:
@@ -352,14 +362,14 @@ def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
     Raises:
         LedgerBroken: one cannot be read.
     """
-    from jobs.parquet import read_back
+    from jobs.parquet import UNREADABLE, read_back
     from jobs.report import joined_by_partition
 
     found: list[Mapping[int, Offsets]] = []
     for path in files:
         try:
             back = read_back(path)
-        except (OSError, ValueError) as error:
+        except UNREADABLE as error:
             raise LedgerBroken(
                 expected=f"{path} to be readable",
                 found=str(error),

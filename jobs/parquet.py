@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from jobs.encoding import delta_encoded, leaves, repeating
 from jobs.report import Longs, ReadBack, WrittenFile, offsets_in, slices
 from jobs.storage import NewFile, hashed
-from jobs.views import joined, owned
+from jobs.views import Waiting
 from offsets.model import FileOffsets, Verdict
 from offsets.ranges import Gathering
 
@@ -33,14 +33,12 @@ LIMIT: Final = 1.14
 """No row group may lead a file beyond this share, whatever it turns out to take."""
 TOO_LITTLE: Final = 0.04
 """A file that is short of the target by less than this share is full."""
-CRUMBS: Final = 256
-"""So many batches that wait are joined: one of a few rows takes kilobytes, whatever it shows."""
-COLUMN_BYTES: Final = 1 << 10
-"""About what a column of a batch takes in memory beside its values."""
 ZSTD_LEVEL: Final = 1
 """Level 3 takes 1.4 times the time for 1 % of the bytes."""
 FOOTER_BYTES: Final = 400
 """About what the footer and the page index take for a column of a row group, its statistics apart."""
+UNREADABLE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
+"""What reading a damaged file may raise."""
 STATISTICS_BYTES: Final = 4096
 """The largest value that Parquet's writer keeps as a minimum or maximum."""
 
@@ -68,41 +66,26 @@ class RollingWriter:
         """Prepare; no file is made before there are rows. `new_file` names the next one."""
         self._new_file, self._schema, self._verdict, self._day = new_file, schema, verdict, day
         self._options = options
-        self._waiting: list[pa.RecordBatch] = []
-        self._waiting_bytes = self._joined = 0
+        self._waiting = Waiting()
         self._bytes_per_byte = 1.0
         self._open: _OpenFile | None = None
         self._done: list[WrittenFile] = []
 
     def add(self, *views: pa.RecordBatch) -> None:
         """Take rows, all of one batch; they are written once a row group is full. No rows make no file."""
-        self._waiting += owned([rows for rows in views if rows.num_rows])
-        self._waiting_bytes += sum(rows.nbytes for rows in views if rows.num_rows)
-        if self._waiting_bytes >= self._group_limit:
+        self._waiting.add(*views)
+        if self._waiting.bytes >= self._group_limit:
             self.flush()
-        elif len(self._waiting) - self._joined >= CRUMBS:
-            self._waiting[self._joined :] = joined(self._waiting[self._joined :])
-            self._joined = len(self._waiting)
 
     @property
     def waiting_bytes(self) -> int:
         """How many bytes of rows wait."""
-        return self._waiting_bytes
-
-    @property
-    def held_bytes(self) -> int:
-        """How much memory they take, about, as small batches."""
-        return self._waiting_bytes + len(self._waiting) * len(self._schema) * COLUMN_BYTES
+        return self._waiting.bytes
 
     @property
     def is_open(self) -> bool:
         """Whether a file is open."""
         return self._open is not None
-
-    def join(self) -> None:
-        """Copy what waits into one batch."""
-        self._waiting = joined(self._waiting)
-        self._joined = len(self._waiting)
 
     @property
     def _group_limit(self) -> float:
@@ -110,13 +93,13 @@ class RollingWriter:
         return min(ROW_GROUP_BYTES, self._options.target_size / 16 / self._bytes_per_byte)
 
     def flush(self) -> None:
-        """Write what waits, in new files where one would grow too large."""
-        if not self._waiting:
-            return
-        left = pa.Table.from_batches(self._waiting, self._schema)
-        self._waiting, self._waiting_bytes, self._joined = [], 0, 0
-        while left.num_rows:
-            left = self._write_some(left)
+        """Write what waits."""
+        self.write(pa.Table.from_batches(self._waiting.take(), self._schema))
+
+    def write(self, rows: pa.Table) -> None:
+        """Write rows at once, in new files where one would grow too large."""
+        while rows.num_rows:
+            rows = self._write_some(rows)
 
     def _write_some(self, rows: pa.Table) -> pa.Table:
         """Write a row group of as many rows as the open file should hold, and give the others."""

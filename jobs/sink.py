@@ -37,15 +37,17 @@ from jobs.report import (
 from jobs.settle import CODE, VERDICTS, Bounds, Codes, Mask, Settled, settle
 from jobs.sizing import BATCH_BYTES, BATCH_ROWS
 from jobs.storage import make_inner_folder
-from jobs.views import joined
+from jobs.views import Waiting, joined
 from offsets.errors import AuditFailed, DayStopped
 from offsets.model import Anchor, CauseCount, Tally, Verdict, micros
 from offsets.topic import digest_of
 
 OPEN_LATE_DAYS: Final = 64
 """How many late days a task keeps files open for; the least recently written is closed first."""
-LATE_BYTES: Final = 64 << 20
-"""How much late rows of all days may wait in memory; until then a day needs no file."""
+LATE_BYTES: Final = 32 << 20
+"""How much late rows of all days may wait in memory; then they are sorted by day and written."""
+LATE_DAY: Final = "late_day"
+"""The column that rows have while they wait: which of the bounds' days they belong to."""
 NO_STAMP: Final = -1_000
 """Kafka's NO_TIMESTAMP, -1 ms."""
 FAR: Final = 1 << 62
@@ -174,6 +176,7 @@ class _Task:
         self._last: dict[int, Anchor] = {}
         self._in_day = self._writer(Verdict.IN_DAY)
         self._invalid = self._writer(Verdict.INVALID)
+        self._late_waiting = Waiting()
         self._late: dict[date, RollingWriter] = {}
         self._open_late: OrderedDict[date, RollingWriter] = OrderedDict()
 
@@ -249,29 +252,27 @@ class _Task:
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
     def _write_late(self, rows: pa.RecordBatch, judged: Settled) -> None:
-        late = judged.code == CODE[Verdict.LATE]
-        for index in np.unique(judged.day[late]).tolist():
-            day = self._bounds.days[index]
+        late = pa.array(judged.code == CODE[Verdict.LATE])
+        # not by day yet: a batch may hold a few rows of each of a thousand days, and each batch takes memory
+        self._late_waiting.add(rows.append_column(LATE_DAY, pa.array(judged.day)).filter(late))
+        if self._late_waiting.bytes > LATE_BYTES:
+            self._sort_late()
+
+    def _sort_late(self) -> None:
+        """Write the late rows that wait, day by day."""
+        if not (batches := self._late_waiting.take()):
+            return
+        waiting = pa.Table.from_batches(batches)
+        days = waiting[LATE_DAY].to_numpy()
+        order = np.argsort(days, kind="stable")
+        rows = waiting.drop_columns([LATE_DAY]).take(pa.array(order))
+        parts = [(self._bounds.days[index], at, end) for index, at, end in slices(days[order])]
+        # an open file takes its rows before another day's file closes it
+        for day, at, end in sorted(parts, key=lambda part: part[0] not in self._open_late):
             if day not in self._late:
                 self._late[day] = self._writer(Verdict.LATE, day)
-            self._late[day].add(rows.filter(pa.array(late & (judged.day == index))))
+            self._late[day].write(rows.slice(at, end - at))
             self._bound_open_late(day)
-        if self._held_late > LATE_BYTES:
-            self._relieve_late()
-
-    @property
-    def _held_late(self) -> int:
-        return sum(writer.held_bytes for writer in self._late.values())
-
-    def _relieve_late(self) -> None:
-        """Join the late rows that wait; where small batches were not half of what they took, write them."""
-        for writer in self._late.values():
-            writer.join()
-        if self._held_late > LATE_BYTES // 2:
-            # an open file takes its rows before another day's file closes it
-            for day in sorted(self._late, key=lambda day: day not in self._open_late):
-                self._late[day].flush()
-                self._bound_open_late(day)
 
     def _bound_open_late(self, day: date) -> None:
         """Close a late day's file where this one is one too many."""
@@ -315,6 +316,7 @@ class _Task:
 
     def report(self) -> TaskReport:
         """Finish all files and give the tally."""
+        self._sort_late()
         writers = [self._in_day, self._invalid, *self._late.values()]
         return TaskReport(
             delivered=self._delivered.ranges(),

@@ -12,6 +12,31 @@ import pyarrow as pa
 
 MUCH_MORE: Final = 2
 """Views are copied where they keep more than so many times what they show."""
+CRUMBS: Final = 256
+"""So many batches that wait are joined: one of a few rows takes kilobytes, whatever it shows."""
+
+
+class Waiting:
+    """Batches of rows that wait to be written, and how many bytes of rows they are."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.batches: list[pa.RecordBatch] = []
+        self.bytes = self._joined = 0
+
+    def add(self, *views: pa.RecordBatch) -> None:
+        """Take rows, all of one batch."""
+        self.batches += owned([rows for rows in views if rows.num_rows])
+        self.bytes += sum(rows.nbytes for rows in views if rows.num_rows)
+        if len(self.batches) - self._joined >= CRUMBS:
+            self.batches[self._joined :] = joined(self.batches[self._joined :])
+            self._joined = len(self.batches)
+
+    def take(self) -> list[pa.RecordBatch]:
+        """Return all of them, and keep none."""
+        batches, self.batches = self.batches, []
+        self.bytes = self._joined = 0
+        return batches
 
 
 def owned(views: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:

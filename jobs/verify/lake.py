@@ -18,7 +18,7 @@ from typing import Final
 
 import structlog
 
-from jobs.parquet import read_back
+from jobs.parquet import UNREADABLE, read_back
 from jobs.report import ReadBack
 from jobs.storage import Lake
 from jobs.verify.chain import (
@@ -35,7 +35,6 @@ from jobs.verify.chain import (
 from jobs.verify.figures import AgainstKafka, DayLedger, Verified, day_ledger
 from jobs.verify.files import (
     LINK,
-    UNREADABLE,
     NamedFile,
     file_problems,
     footer_problems,
@@ -202,13 +201,17 @@ class _Run:
             self._day(own)
 
     def _brought_to(self, day: date) -> None:
-        """Look at the amendments that lie in a day's folder."""
+        """Look at what concerns a day beside its own manifest: amendments, and the day before."""
         for amended in self._chain.amended.get(day, ()):
             if manifest := self._manifest(amended.by):
                 files = [file for file in manifest.files if file.target and file.day == day]
                 self._total += len(files)
                 self._files(manifest, [locate(self._lake, self._chain, manifest, file) for file in files])
         here = self._lake.day_folder(day)
+        if (older := self._chain.older(day)) in self._chain.broken:
+            self._now.problems.append(
+                f"{day}: whether it goes on from {older} could not be looked at: that manifest cannot be read"
+            )
         self._now.problems += [
             f"{day}: what {by} brought here could not be looked at: its manifest cannot be read"
             for by in self._chain.broken
@@ -256,7 +259,7 @@ class _Run:
         try:
             if named.path.is_symlink():
                 return None, [*problems, f"{named.path}: {LINK}"]
-            back = self._read(named.path)
+            back = self._read(named.path, named.file.sha256)
             problems += file_problems(named, back)
             problems += footer_problems(named)
             if self._level is not Level.FILES:
@@ -266,8 +269,8 @@ class _Run:
             return None, problems
         return back, problems
 
-    def _read(self, path: Path) -> ReadBack:
-        return skim(path) if self._level is Level.FILES else read_back(path)
+    def _read(self, path: Path, sha256: str) -> ReadBack:
+        return skim(path, sha256) if self._level is Level.FILES else read_back(path)
 
     def _kafka(self, manifest: Manifest, whole: bool) -> AgainstKafka | None:
         """Hold a day against Kafka, where that is asked for and the manifest's parts go together."""

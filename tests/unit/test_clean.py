@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
@@ -12,9 +13,11 @@ import pytest
 
 from jobs import render
 from jobs.clean import clean, orphans
+from jobs.config import Late
 from jobs.daily import run_day
+from jobs.steps import lock_holder, staging
 from jobs.storage import Lake, LockHolder
-from offsets.errors import LakeLocked, StoreFailed
+from offsets.errors import AuditFailed, LakeLocked, StoreFailed
 from tests.lake import files
 from tests.local_engine import desk
 from tests.memory_topic import MemoryTopic
@@ -157,6 +160,28 @@ def test_only_orphans_of_an_age_go_where_one_is_named(lake: Lake) -> None:
     assert [each.run_id for each in clean(lake, HOLDER, since)] == ["old"]
     assert [each.run_id for each in orphans(lake)] == ["dead"]
     assert clean(lake, HOLDER, since) == []
+
+
+def test_an_orphan_of_a_lake_that_amends_does_not_grow_young_with_each_run(tmp_path: Path) -> None:
+    """Its probe for links is a name of the lock, which every run writes, and `clean` too."""
+    lake = Lake(tmp_path / "lake")
+    work = desk(lake.root, MemoryTopic(), late=Late.AMEND)
+    with lake.lock(lock_holder(work)), suppress(AuditFailed), staging(work, DAY) as left:
+        raise AuditFailed(expected="", found="", do="")
+    then = datetime(2026, 3, 1, tzinfo=UTC)
+    for path in (left, *left.iterdir()):
+        os.utime(path, (then.timestamp(), then.timestamp()))
+    run_day(desk(lake.root, MemoryTopic(), late=Late.AMEND), DAY)
+    assert [each.run_id for each in clean(lake, HOLDER, then + timedelta(days=1))] == [work.run_id]
+    assert orphans(lake) == []
+
+
+def test_what_came_into_staging_by_a_rename_is_as_young_as_its_place(lake: Lake) -> None:
+    """The old day of a rebuild has old files, and what somebody else put there waits for a person."""
+    (path,) = (lake.root / "_staging").rglob("*.part")
+    os.utime(path, (0, 0))
+    assert clean(lake, HOLDER, datetime.now(UTC) - timedelta(days=1)) == []
+    assert path.exists()
 
 
 def test_a_second_removal_of_one_run_is_not_stopped_by_what_the_first_one_left(lake: Lake) -> None:

@@ -139,7 +139,7 @@ def test_no_rows_make_no_file(tmp_path: Path) -> None:
     rolling = writer(tmp_path, MIB)
     for _ in range(9):
         rolling.add(batch(0, []))
-    assert rolling._waiting == [], "empty batches must not pile up"
+    assert rolling._waiting.batches == [], "empty batches must not pile up"
     assert rolling.close() == []
     assert list(tmp_path.iterdir()) == []
 

@@ -249,6 +249,16 @@ def test_many_late_days_make_one_file_each_while_their_rows_fit_in_memory(
     assert [(file.day, file.rows) for file in report.files] == [(day.date, 30) for day in DAYS[:3]]
 
 
+def test_late_rows_that_wait_take_what_they_hold_however_they_are_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch for each late day of each batch: 800 days of 60 columns were written nine rows at a time."""
+    monkeypatch.setattr(sink, "OPEN_LATE_DAYS", 1)
+    monkeypatch.setattr(sink, "LATE_BYTES", 20_000)
+    report = run(tmp_path, *late_batches(90, 3))
+    assert [(file.day, file.rows) for file in report.files] == [(day.date, 30) for day in DAYS[:3]]
+
+
 def test_many_late_days_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sink, "OPEN_LATE_DAYS", 2)
     monkeypatch.setattr(sink, "LATE_BYTES", 1)

@@ -28,7 +28,7 @@ from jobs.daily import run_day
 from jobs.parquet import read_back
 from jobs.rebuild import rebuild_day
 from jobs.record.rules import Tombstones
-from jobs.storage import Lake
+from jobs.storage import Lake, hashed
 from jobs.verify.chain import Summary, day_problems, read_chain
 from jobs.verify.figures import DayLedger, Verified
 from jobs.verify.files import strangers
@@ -316,6 +316,14 @@ def test_what_goes_wrong_at_the_second_look_is_told(
     assert any("cannot be read" in each for each in problems(amended))
 
 
+@pytest.mark.parametrize("level", [Level.FILES, Level.RECORDS])
+def test_a_day_whose_link_could_not_be_looked_at_is_not_called_as_committed(lake: Path, level: Level) -> None:
+    (lake / f"date={FIRST}" / MANIFEST_NAME).write_bytes(b"{}")
+    (told,) = problems(lake, level, only=SECOND)
+    assert told.startswith(f"{SECOND}: whether it goes on from {FIRST} could not be looked at")
+    assert problems(lake, level, only=THIRD) == []
+
+
 def test_a_row_that_lies_twice_is_found_where_a_day_was_looked_at_again(
     amended: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -517,6 +525,25 @@ SPOILED: list[tuple[Callable[[Path], object], str]] = [
     (lambda path: path.write_bytes(b""), "cannot be read"),
     (lambda path: path.write_bytes(b"PAR1" + bytes(50) + b"PAR1"), "cannot be read"),
 ]
+
+
+def test_no_damage_to_a_footer_ends_the_process(lake: Path) -> None:
+    """Arrow ends it over some statistics that it reads: a look at each of these files must come back."""
+    path = part(lake)
+    read_each = f"""
+from pathlib import Path
+from jobs.parquet import UNREADABLE
+from jobs.verify.files import skim
+good, path = Path({str(path)!r}).read_bytes(), Path({str(path)!r} + ".spoiled")
+for at in range(len(good) - 8 - int.from_bytes(good[-8:-4], "little"), len(good) - 8):
+    path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 4]) + good[at + 1 :])
+    try:
+        skim(path, {hashed(path)[0]!r})
+    except UNREADABLE:
+        pass
+"""
+    ended = subprocess.run([sys.executable, "-c", read_each], capture_output=True, text=True)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("level", LEVELS)

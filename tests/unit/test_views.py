@@ -150,8 +150,8 @@ def test_crumbs_are_joined_while_they_wait(tmp_path: Path) -> None:
         texts = [pa.array(["some text"])] * 12
         places = [pa.array([0], pa.int32()), pa.array([number], pa.int64())]
         writer.add(pa.RecordBatch.from_arrays([*texts, *places], schema=schema))
-    assert len(writer._waiting) < 600
-    assert held(writer._waiting) < 1.2 * writer.waiting_bytes
+    assert len(writer._waiting.batches) < 600
+    assert held(writer._waiting.batches) < 1.2 * writer.waiting_bytes
     (file,) = writer.close()
     assert file.rows == 5_000
 
@@ -164,7 +164,7 @@ def test_pieces_that_are_merged_hold_what_is_counted(tmp_path: Path, monkeypatch
     def watched(writer: RollingWriter, *views: pa.RecordBatch) -> None:
         nonlocal most
         add(writer, *views)
-        most = max(most, len(writer._waiting))
+        most = max(most, len(writer._waiting.batches))
 
     pieces = [piece(tmp_path, number, rows=1) for number in range(600)]
     monkeypatch.setattr(RollingWriter, "add", watched)
