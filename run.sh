@@ -195,7 +195,7 @@ make_jars() ( # $1: spark | broker; a shell of its own, as the folder that we we
 
 make_classes() { # by which Java starts sooner; it can be done without
   say "classes for Java's start, about half a minute"
-  JAVA_HOME=$java_home KAFKA_DAILY_HOME=$home "$venv/bin/python" -P -m jobs.classes </dev/null >>"$log" 2>&1 ||
+  JAVA_HOME=$java_home KAFKA_DAILY_HOME=$home "$venv/bin/python" -P -m jobs.spark.class_archive </dev/null >>"$log" 2>&1 ||
     say "they could not be kept, so Spark starts some seconds later; see $log. To try again: rm '$venv/.classes-stamp'"
 }
 

@@ -35,16 +35,16 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from jobs.amend import finish_moves, moves_open
 from jobs.config import Late
-from jobs.planning import Desk, plan_patiently
-from jobs.steps import Steps, audit_day, lock_holder, run_stamp, settle_plan, staging
-from jobs.storage import sync_folder
-from offsets.ledger import read_ledger, read_manifest
+from jobs.day.plan import Desk, plan_patiently
+from jobs.lake.late import finish_moves, has_unfinished_moves
+from jobs.lake.posix import sync_folder
+from jobs.stages import StageTimer, audit_day, lock_holder, run_stamp, run_tasks, staging
+from offsets.commit_log import read_ledger, read_manifest
 from offsets.model import Manifest
 
 if TYPE_CHECKING:
-    from jobs.audit import Audited
+    from jobs.day.audit import Audited
 
 log = structlog.get_logger(__name__)
 
@@ -66,10 +66,10 @@ def run_day(desk: Desk, day: date) -> Outcome:
     """Settle one day: all of it, or nothing.
 
     Raises:
-        DayStopped: one of its kinds, as `offsets.errors` lists them.
+        KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     # 1 ledger: a committed day is done, without the lock; what was seen may not have been durable yet
-    if (committed := read_manifest(desk.lake, day)) and not moves_open(desk.lake, committed):
+    if (committed := read_manifest(desk.lake, day)) and not has_unfinished_moves(desk.lake, committed):
         sync_folder(desk.lake.root)
         return Outcome(manifest=committed, already=True)
     # 2 lock: from here on this run is the lake's one writer; what the last one left open comes first, so that
@@ -79,7 +79,7 @@ def run_day(desk: Desk, day: date) -> Outcome:
         amended: Mapping[date, int] = finish_moves(desk.lake, ledger.newest) if ledger.newest else {}
         if ledger.holds(day) and (committed := read_manifest(desk.lake, day)):
             return Outcome(manifest=committed, already=True, amended=amended)
-        steps = Steps()
+        steps = StageTimer()
         # 3 plan
         planned = plan_patiently(desk, ledger, day)
         plan = planned.plan
@@ -88,7 +88,7 @@ def run_day(desk: Desk, day: date) -> Outcome:
         # 4-6 read, settle, write: in the tasks, into staging
         with staging(desk, day) as staged:
             started = desk.now()
-            reports = settle_plan(desk, planned, staged, steps)
+            reports = run_tasks(desk, planned, staged, steps)
             steps.end("read_settle_write")
             log.info("settled", day=str(day), tasks=len(reports))
             # 7 audit
@@ -107,7 +107,7 @@ def run_day(desk: Desk, day: date) -> Outcome:
 
 
 def _commit(desk: Desk, staged: Path, audited: Audited, started: datetime) -> Manifest:
-    from jobs.commit import commit
+    from jobs.day.commit import commit
 
     amend = desk.settings.late is Late.AMEND
     return commit(desk.lake, staged, audited, run_stamp(desk, started), amend=amend)

@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from offsets.errors import ConfigWrong
+from offsets.errors import ConfigError
 
 
 def conf_folder() -> Path:
@@ -33,11 +33,11 @@ def jars(kind: str) -> list[Path]:
     """List the jars of a kind, `spark` or `broker`.
 
     Raises:
-        ConfigWrong: they were never resolved.
+        ConfigError: they were never resolved.
     """
     found = sorted((home() / "jars" / kind).glob("*.jar"))
     if not found:
-        raise ConfigWrong(
+        raise ConfigError(
             expected=f"jars in {home() / 'jars' / kind}",
             found="none",
             do="Run `./run.sh setup` once, or point KAFKA_DAILY_HOME at the folder that it made.",

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from jobs.amend import finish_moves
 from jobs.config import Late
 from jobs.daily import Outcome
-from jobs.hold import hold_against, with_recorded_anchors
-from jobs.kept import (
-    Kept,
+from jobs.day.carry_over import (
+    CarriedOver,
     held_between,
     kept_of,
     require_all_brought,
@@ -30,22 +28,23 @@ from jobs.kept import (
     require_still_there,
     strangers_in,
 )
-from jobs.planning import Desk, Planned, plan_patiently
-from jobs.remake import remake
-from jobs.sizing import bytes_per_row
-from jobs.steps import (
-    Steps,
+from jobs.day.compare import require_same_verdicts, with_recorded_anchors
+from jobs.day.plan import Desk, PlannedRun, plan_patiently
+from jobs.day.remake import remake
+from jobs.day.sizing import bytes_per_row
+from jobs.lake.late import finish_moves
+from jobs.lake.posix import DAY_PREFIX
+from jobs.stages import (
+    StageTimer,
     audit_day,
     file_options,
     lock_holder,
     require_retained,
     run_stamp,
-    settle_plan,
+    run_tasks,
     staging,
 )
-from jobs.storage import DAY_PREFIX
-from offsets.errors import ConfigWrong, ContractChanged, OffsetsLost, StoreFailed, TopicChanged
-from offsets.history import History, Recorded, read_history
+from offsets.errors import ConfigError, ContractChanged, OffsetsLost, StoreFailed, TopicChanged
 from offsets.model import (
     Accepted,
     Contract,
@@ -57,12 +56,13 @@ from offsets.model import (
     after_compaction,
     is_compacted,
 )
+from offsets.neighbours import History, RecordedDay, read_history
 from offsets.plan import reads_of
 from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
-    from jobs.audit import Audited
-    from jobs.report import WrittenFile
+    from jobs.day.audit import Audited
+    from jobs.task.result import WrittenFile
 
 log = structlog.get_logger(__name__)
 
@@ -71,7 +71,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
     """Build a committed day again and exchange it for the old one: all of it, or nothing.
 
     Raises:
-        DayStopped: one of its kinds, as `offsets.errors` lists them.
+        KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     with desk.lake.lock(lock_holder(desk)):
         removed = not desk.lake.has_manifest(day) and bool(desk.lake.amended_by(day))
@@ -81,7 +81,7 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
         require_all_brought(desk.lake, history)
         if history.newest:
             finish_moves(desk.lake, history.newest, leave_gone=history.newest is not history.own)
-        steps = Steps()
+        steps = StageTimer()
         recorded = history.recorded() if history.known else None
         planned = _plan_again(desk, history, recorded) if recorded else _plan_anew(desk, history)
         plan = planned.plan
@@ -92,12 +92,12 @@ def rebuild_day(desk: Desk, day: date) -> Outcome:
             if desk.lake.day_folder(day).exists():
                 desk.lake.require_exchange(staged)
             started = desk.now()
-            reports = settle_plan(desk, planned, staged, steps)
+            reports = run_tasks(desk, planned, staged, steps)
             steps.end("read_settle_write")
             few_invalid = recorded is None or plan.contract != recorded.contract
             audited = audit_day(desk, plan, reports, staged, few_invalid=few_invalid)
             if recorded:
-                hold_against(audited, recorded)
+                require_same_verdicts(audited, recorded)
                 audited = with_recorded_anchors(audited, recorded)
             require_still_there(desk.lake, history, audited.gaps)
             remade = tuple(remake(desk, history, kept.damaged, staged))
@@ -134,19 +134,19 @@ def _require_nothing_accepted(desk: Desk, history: History) -> None:
     if history.known and desk.accept.start:
         options.append("--accept-start")
     if options:
-        raise ConfigWrong(
+        raise ConfigError(
             expected="--force alone, or with --accept-contract: a day is built again of what it was made of",
             found=" ".join(options),
             do="Leave the option out: what the day's own run accepted holds still.",
         )
 
 
-def _plan_again(desk: Desk, history: History, recorded: Recorded) -> Planned:
+def _plan_again(desk: Desk, history: History, recorded: RecordedDay) -> PlannedRun:
     plan = _plan(desk, history, recorded)
-    return Planned(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
+    return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
 
 
-def _plan_anew(desk: Desk, history: History) -> Planned:
+def _plan_anew(desk: Desk, history: History) -> PlannedRun:
     """Plan the newest day, whose manifest is gone, as a run would; it ends where its files end, or later.
 
     Raises:
@@ -220,7 +220,7 @@ def _reaching(span: Span, pending: Offsets, held: tuple[int, int], last_stable: 
     )
 
 
-def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
+def _plan(desk: Desk, history: History, recorded: RecordedDay) -> DayPlan:
     """Plan to read again what was read then."""
     described = desk.broker().describe(desk.settings.topic)
     topic = recorded.consumed.topic
@@ -248,7 +248,7 @@ def _plan(desk: Desk, history: History, recorded: Recorded) -> DayPlan:
     )
 
 
-def _changes(desk: Desk, now: Contract, recorded: Recorded) -> tuple[str, ...]:
+def _changes(desk: Desk, now: Contract, recorded: RecordedDay) -> tuple[str, ...]:
     changes = now.changes_from(recorded.contract)
     if changes and not desk.accept.contract:
         raise ContractChanged(
@@ -264,13 +264,13 @@ def _exchange(
     desk: Desk,
     staged: Path,
     audited: Audited,
-    kept: Kept,
+    kept: CarriedOver,
     remade: Sequence[tuple[DataFile, WrittenFile]],
     started: datetime,
     *,
     amend: bool,
 ) -> Manifest:
-    from jobs.commit import recommit
+    from jobs.day.commit import recommit
 
     files = kept.to_place(audited.files, staged / "kept", file_options(desk, audited.plan))
     stamp = run_stamp(desk, started)

@@ -11,7 +11,7 @@ from datetime import date, datetime, timedelta
 from itertools import pairwise
 from zoneinfo import ZoneInfo
 
-from offsets.errors import ConfigWrong
+from offsets.errors import ConfigError
 
 UTC = ZoneInfo("UTC")
 ONE_DAY = timedelta(days=1)
@@ -50,12 +50,12 @@ def day_in(zone: str, day: date) -> Day:
     """Give a date's bounds by the zone database of today.
 
     Raises:
-        ConfigWrong: they do not lie within the calendar.
+        ConfigError: they do not lie within the calendar.
     """
     try:
         return Day(date=day, zone=zone, start=midnight(day, zone), end=midnight(day + ONE_DAY, zone))
     except OverflowError:
-        raise ConfigWrong(
+        raise ConfigError(
             expected=f"a day whose hours all lie in the years 1 to 9999, as UTC counts them, in {zone}",
             found=f"{day}",
             do="Name another day.",

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Self
 
 
-class DayStopped(Exception):
+class KafkaDailyError(Exception):
     """The run stopped."""
 
     exit_code: ClassVar[int]
@@ -49,115 +49,115 @@ class DayStopped(Exception):
         }
 
 
-class ConfigWrong(DayStopped):
+class ConfigError(KafkaDailyError):
     """The configuration, the command or the topic's name is wrong."""
 
     exit_code = 2
 
 
-class DayNotOver(DayStopped):
+class DayNotOver(KafkaDailyError):
     """The day is not over."""
 
     exit_code = 10
 
 
-class LakeLocked(DayStopped):
+class LakeLocked(KafkaDailyError):
     """Another run holds the lake."""
 
     exit_code = 11
 
 
-class BrokerUnavailable(DayStopped):
+class BrokerUnavailable(KafkaDailyError):
     """The broker does not answer."""
 
     exit_code = 12
 
 
-class NotPublished(DayStopped):
+class NotPublished(KafkaDailyError):
     """The day is committed, but what follows a commit did not succeed."""
 
     exit_code = 13
 
 
-class BrokerBehind(DayStopped):
+class BrokerBehind(KafkaDailyError):
     """The broker cannot show all of the day yet."""
 
     exit_code = 14
 
 
-class RunFailed(DayStopped):
+class RunFailed(KafkaDailyError):
     """The Spark job failed; nothing was committed."""
 
     exit_code = 15
 
 
-class EarlierDayMissing(DayStopped):
+class EarlierDayMissing(KafkaDailyError):
     """An earlier day must be committed first."""
 
     exit_code = 16
 
 
-class OffsetsLost(DayStopped):
+class OffsetsLost(KafkaDailyError):
     """Kafka no longer holds offsets that no day has settled."""
 
     exit_code = 20
 
 
-class TopicChanged(DayStopped):
+class TopicChanged(KafkaDailyError):
     """The topic is not the one that the lake was written from."""
 
     exit_code = 21
 
 
-class LedgerBroken(DayStopped):
+class LedgerBroken(KafkaDailyError):
     """The lake's manifests contradict each other or cannot be read."""
 
     exit_code = 22
 
 
-class AuditFailed(DayStopped):
+class AuditFailed(KafkaDailyError):
     """Plan, tally and files do not agree; nothing was committed."""
 
     exit_code = 23
 
 
-class DayTaken(DayStopped):
+class DayExists(KafkaDailyError):
     """The day's folder exists already."""
 
     exit_code = 24
 
 
-class ContractChanged(DayStopped):
+class ContractChanged(KafkaDailyError):
     """The configuration would settle records differently from the day before."""
 
     exit_code = 25
 
 
-class TooManyInvalid(DayStopped):
+class TooManyInvalid(KafkaDailyError):
     """More records are invalid than the limit allows; nothing was committed."""
 
     exit_code = 26
 
 
-class StoreFailed(DayStopped):
+class StoreFailed(KafkaDailyError):
     """The lake's store refused an operation."""
 
     exit_code = 27
 
 
-class VerifyFailed(DayStopped):
+class VerifyFailed(KafkaDailyError):
     """A committed day is not what its manifest says."""
 
     exit_code = 28
 
 
-class Interrupted(DayStopped):
+class Interrupted(KafkaDailyError):
     """The run was interrupted."""
 
     exit_code = 130
 
 
-class Terminated(DayStopped):
+class Terminated(KafkaDailyError):
     """The run was told to end."""
 
     exit_code = 143

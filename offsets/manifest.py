@@ -35,7 +35,7 @@ ReadList = Callable[[int, int], bytes]
 
 def to_json(manifest: Manifest) -> bytes:
     """Return the manifest's text, with the SHA-256 of its canonical body as `checksum`."""
-    body = plain(manifest, _Lists())
+    body = to_jsonable(manifest, _Lists())
     assert isinstance(body, dict)
     head = {"format_version": FORMAT_VERSION, "checksum": _checksum(body)}
     return json.dumps(head | body, indent=1, ensure_ascii=False).encode() + b"\n"
@@ -44,7 +44,7 @@ def to_json(manifest: Manifest) -> bytes:
 def lists_of(manifest: Manifest) -> bytes:
     """Return the long sets of offsets that belong beside the manifest's text; nothing where all are short."""
     lists = _Lists()
-    plain(manifest, lists)
+    to_jsonable(manifest, lists)
     return b"".join(lists.texts)
 
 
@@ -175,7 +175,7 @@ def _from_format_2(old: dict[str, Any]) -> dict[str, Any]:
     return old | {"earlier": None}
 
 
-def plain(value: object, sets: Callable[[Offsets], object] = _shown) -> object:
+def to_jsonable(value: object, sets: Callable[[Offsets], object] = _shown) -> object:
     """Turn a value of the model into JSON's own types; `sets` says how a set of offsets is written."""
     match value:
         case Offsets():
@@ -187,12 +187,13 @@ def plain(value: object, sets: Callable[[Offsets], object] = _shown) -> object:
         case date():
             return value.isoformat()
         case tuple() | list():
-            return [plain(each, sets) for each in value]
+            return [to_jsonable(each, sets) for each in value]
         case Mapping():
-            return {str(key): plain(each, sets) for key, each in value.items()}
+            return {str(key): to_jsonable(each, sets) for key, each in value.items()}
         case _ if dataclasses.is_dataclass(value):
             return {
-                field.name: plain(getattr(value, field.name), sets) for field in dataclasses.fields(value)
+                field.name: to_jsonable(getattr(value, field.name), sets)
+                for field in dataclasses.fields(value)
             }
         case _:
             return value
@@ -229,7 +230,9 @@ def _fits(checksum: object, document: dict[str, Any]) -> bool:
 
 def _same(manifest: Manifest, document: dict[str, Any]) -> bool:
     quick = _sorted_json(manifest)
-    return (quick is not None and quick == _sorted_json(document)) or plain(manifest, _as_read) == document
+    return (quick is not None and quick == _sorted_json(document)) or to_jsonable(
+        manifest, _as_read
+    ) == document
 
 
 def _sorted_json(value: object) -> bytes | None:
@@ -245,7 +248,7 @@ def _sorted_json(value: object) -> bytes | None:
 
 def _own_types(value: Any) -> object:
     if isinstance(value, Offsets | Contract):
-        return plain(value, _as_read)
+        return to_jsonable(value, _as_read)
     raise TypeError(f"no JSON for a {type(value).__name__}")
 
 

@@ -204,7 +204,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watermarks:
+class LogOffsets:
     """The edges of one partition's log: log start, last stable offset (LSO), high watermark."""
 
     partition: int

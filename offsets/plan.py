@@ -13,15 +13,17 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from offsets.commit_log import Ledger
 from offsets.errors import (
     BrokerBehind,
-    ConfigWrong,
+    ConfigError,
     ContractChanged,
     DayNotOver,
     OffsetsLost,
     TopicChanged,
 )
-from offsets.ledger import Ledger
+from offsets.kafka.offset_lookup import FoundStart, PartitionSurvey, Survey
+from offsets.kafka.reader import SeenRecord, TopicDescription
 from offsets.model import (
     Accepted,
     Anchor,
@@ -43,8 +45,6 @@ from offsets.model import (
     millis,
 )
 from offsets.ranges import Offsets
-from offsets.survey import FoundStart, PartitionSurvey, Survey
-from offsets.topic import SeenRecord, TopicDescription
 
 READ_OVER = 0.05
 """The share of the needed offsets that may be read beside them rather than skipped."""
@@ -252,7 +252,7 @@ def _losses(known: Checkpoint | None, found: Survey, terms: Terms) -> list[LostO
 def _check_losses(losses: list[LostOffsets], terms: Terms) -> None:
     """Check that nothing was accepted that is not lost: a misprint must not pass for a decision."""
     if left := [str(each) for each in terms.accept.loss if each not in losses]:
-        raise ConfigWrong(
+        raise ConfigError(
             expected="--accept-loss to name offsets that retention took before they were settled",
             found=f"{', '.join(left)}, which are not lost",
             do="Leave the option out; where something is lost, the message says what to accept.",

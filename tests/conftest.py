@@ -1,3 +1,8 @@
 """Fixtures for all tests live in modules of their own, one for each thing that they start."""
 
-pytest_plugins = ["tests.brokers", "tests.engine", "tests.seeds", "tests.two_days"]
+pytest_plugins = [
+    "tests.support.brokers",
+    "tests.support.engine",
+    "tests.support.seeds",
+    "tests.support.two_days",
+]

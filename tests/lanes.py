@@ -21,7 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from tests.processes import descendants
+from tests.support.processes import descendants
 
 POLL_SECONDS: Final = 0.1
 GRACE_SECONDS: Final = 30.0

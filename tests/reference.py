@@ -339,7 +339,7 @@ class Lake:
         logs = topic.partitions.items()
         lost_now = {lost for number, log in logs if (lost := self.lost(number, log))}
         if request.accept_loss - lost_now:
-            must.add("ConfigWrong")
+            must.add("ConfigError")
         return Refusals(must=frozenset(must), may=frozenset(must | may))
 
     def _contract_changed(self, request: Request) -> bool:

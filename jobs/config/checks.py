@@ -13,11 +13,11 @@ from pydantic import ByteSize
 
 from jobs.config.problems import KeyPath, Problems, shown
 from jobs.config.schema import ConfigFile, KafkaColumn
-from jobs.config.secrets import Referenced
+from jobs.config.secrets import ResolvedText
 from jobs.config.spark_keys import is_local, why_fixed
 from jobs.record.columns import Column, name_problem, parse_type
 from jobs.record.rules import EventTimeRule, RecordFormat, Tombstones
-from jobs.record.slots import wired_columns
+from jobs.record.wire_columns import wire_columns
 
 Check = Callable[[ConfigFile, Problems], None]
 LEAST_TARGET: Final = ByteSize(1 << 20)
@@ -109,12 +109,12 @@ def _type(path: KeyPath, text: str, problems: Problems) -> None:
     try:
         parse_type(text)
     except ValueError as error:
-        problems.add(path, f"{text.origin} is no type" if isinstance(text, Referenced) else str(error))
+        problems.add(path, f"{text.origin} is no type" if isinstance(text, ResolvedText) else str(error))
 
 
 def _time_in_a_column(config: ConfigFile, problems: Problems) -> None:
     try:
-        wired_columns(columns_of(config), time_rule(config))
+        wire_columns(columns_of(config), time_rule(config))
     except ValueError as error:
         problems.add(("event_time", "field"), str(error))
 

@@ -42,7 +42,7 @@ _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
 _MACHINE_ZONES = ("localtime", "posixrules", "Factory", "posix/", "right/")
 
 
-class Unlike(ValueError):
+class InvalidValue(ValueError):
     """A value is not what its key expects; `hint` may say more, but never the value."""
 
     def __init__(self, hint: str = "") -> None:
@@ -51,25 +51,25 @@ class Unlike(ValueError):
         self.hint = hint
 
 
-def plain(value: object) -> str:
+def required_text(value: object) -> str:
     """Give a text that is not empty."""
     if isinstance(value, Secret):
         value = value.reveal()
     if not isinstance(value, str) or not value.strip():
-        raise Unlike
+        raise InvalidValue
     return str(value)
 
 
 def duration(value: object) -> timedelta:
     """Read `90s`, `1h30m`, `30d` or ISO 8601's `PT1H`."""
-    text = plain(value).strip()
+    text = required_text(value).strip()
     if text.lstrip("+-").replace(".", "").isdigit():
-        raise Unlike("a duration needs a unit: ms, s, m, h, d or w")
+        raise InvalidValue("a duration needs a unit: ms, s, m, h, d or w")
     if text.startswith("-"):
-        raise Unlike("it cannot be negative")
+        raise InvalidValue("it cannot be negative")
     span = _iso_seconds(text) if text.startswith("P") else _seconds(text)
     if span > LONGEST.total_seconds():
-        raise Unlike(f"it cannot be longer than {LONGEST.days}d")
+        raise InvalidValue(f"it cannot be longer than {LONGEST.days}d")
     return timedelta(seconds=span)
 
 
@@ -77,20 +77,20 @@ def patience(value: object) -> timedelta:
     """Read how long a silent broker is tried."""
     span = duration(value)
     if span < SHORTEST_PATIENCE:
-        raise Unlike(f"it must be at least {SHORTEST_PATIENCE.total_seconds():g}s")
+        raise InvalidValue(f"it must be at least {SHORTEST_PATIENCE.total_seconds():g}s")
     return span
 
 
 def _seconds(text: str) -> float:
     if not _DURATION.fullmatch(text):
-        raise Unlike("the units are ms, s, m, h, d and w")
+        raise InvalidValue("the units are ms, s, m, h, d and w")
     return sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(text))
 
 
 def _iso_seconds(text: str) -> float:
     match = _ISO_DURATION.fullmatch(text)
     if not match:
-        raise Unlike("of ISO 8601's durations only weeks, days, hours, minutes and seconds are read")
+        raise InvalidValue("of ISO 8601's durations only weeks, days, hours, minutes and seconds are read")
     return sum(
         float(number or 0) * _UNITS[unit] for number, unit in zip(match.groups(), "wdhms", strict=True)
     )
@@ -98,59 +98,59 @@ def _iso_seconds(text: str) -> float:
 
 def size(value: object) -> ByteSize:
     """Read `256MiB`, `1GB` or a number of bytes; at least one byte."""
-    match = _SIZE.fullmatch(plain(value).strip())
+    match = _SIZE.fullmatch(required_text(value).strip())
     if not match:
-        raise Unlike("the units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB")
+        raise InvalidValue("the units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB")
     exponent = "BKMGT".index((match[2] or "B")[0].upper())
     base = 1024 if "i" in (match[2] or "").lower() else 1000
     number = float(match[1]) * base**exponent
     if number > _LARGEST or round(number) < 1:
-        raise Unlike("it must lie between one byte and 1024 TiB")
+        raise InvalidValue("it must lie between one byte and 1024 TiB")
     return ByteSize(round(number))
 
 
 def share(value: object) -> float:
     """Read `0.1%` or `0.001` as a share between 0 and 1."""
-    match = _SHARE.fullmatch(plain(value).strip())
+    match = _SHARE.fullmatch(required_text(value).strip())
     if not match:
-        raise Unlike
+        raise InvalidValue
     number = float(match[1]) / (100 if match[2] else 1)
     if number > 1:
-        raise Unlike("it must lie between 0% and 100%" + ("" if match[2] else "; write the % sign"))
+        raise InvalidValue("it must lie between 0% and 100%" + ("" if match[2] else "; write the % sign"))
     return number
 
 
 def number(value: object) -> int:
     """Read a number of records."""
-    match = _COUNT.fullmatch(plain(value).strip())
+    match = _COUNT.fullmatch(required_text(value).strip())
     if not match:
-        raise Unlike
+        raise InvalidValue
     return int(match[0])
 
 
 def calendar_date(value: object) -> date:
     """Read `2026-11-01`."""
-    text = plain(value).strip()
+    text = required_text(value).strip()
     if not _DATE.fullmatch(text):
-        raise Unlike
+        raise InvalidValue
     try:
         day = date.fromisoformat(text)
     except ValueError:
-        raise Unlike("the calendar has no such day") from None
+        raise InvalidValue("the calendar has no such day") from None
     if not 1970 <= day.year < 9999:
-        raise Unlike("Kafka's timestamps begin in 1970; the years 1970 to 9998 can be read")
+        raise InvalidValue("Kafka's timestamps begin in 1970; the years 1970 to 9998 can be read")
     return day
 
 
 def zone(value: object) -> str:
     """Read the name of a zone that means the same on every machine."""
-    name = plain(value)
+    name = required_text(value)
     if name.startswith(_MACHINE_ZONES):
-        raise Unlike("that zone differs between machines")
+        raise InvalidValue("that zone differs between machines")
     try:
         ZoneInfo(name)
     except (ValueError, OSError, LookupError):
-        raise Unlike(_zone_hint(name)) from None
+        raise InvalidValue(_zone_hint(name)) from None
     return name
 
 
@@ -164,17 +164,17 @@ def _zone_hint(name: str) -> str:
 
 def topic_name(value: object) -> str:
     """Read a topic's name as Kafka allows it."""
-    name = plain(value)
+    name = required_text(value)
     if name in (".", "..") or not _TOPIC.fullmatch(name):
-        raise Unlike("a name has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is not . or ..")
+        raise InvalidValue("a name has 1 to 249 of the characters a-z A-Z 0-9 . _ - and is not . or ..")
     return name
 
 
 def servers(value: object) -> str:
     """Read `host:port`, several of them with commas or as a list, into one text with commas."""
-    parts = value if isinstance(value, list) else plain(value).split(",")
+    parts = value if isinstance(value, list) else required_text(value).split(",")
     if not parts:
-        raise Unlike
+        raise InvalidValue
     return ",".join(_server(part, at) for at, part in enumerate(parts, start=1))
 
 
@@ -182,51 +182,53 @@ def _server(part: object, at: int) -> str:
     text = part.strip() if isinstance(part, str) else ""
     match = _SERVER.fullmatch(text)
     if not match or not 0 < int(match[1]) < 65_536:
-        raise Unlike(f"look at number {at}: both clients need a port, and take no protocol before the host")
+        raise InvalidValue(
+            f"look at number {at}: both clients need a port, and take no protocol before the host"
+        )
     return text
 
 
 def folder(value: object) -> str:
     """Read the path of a folder; whether it is there is not looked at."""
-    text = plain(value)
+    text = required_text(value)
     if match := _URL.match(text):
-        raise Unlike(
+        raise InvalidValue(
             "a plain path has no file://"
             if match[0].lower() == "file://"
             else f"object stores such as {match[0]} come with a later version"
         )
     if text.startswith("~"):
-        raise Unlike("~ is not read; write ${env:HOME} or the whole path")
+        raise InvalidValue("~ is not read; write ${env:HOME} or the whole path")
     if "\0" in text:
-        raise Unlike("a path holds no NUL")
+        raise InvalidValue("a path holds no NUL")
     return text
 
 
 def dotted_path(value: object) -> tuple[str, ...]:
     """Read `meta.created_at` as the names on the way."""
-    names = tuple(plain(value).split("."))
+    names = tuple(required_text(value).split("."))
     if not all(name.strip() for name in names):
-        raise Unlike("a name between two dots is empty")
+        raise InvalidValue("a name between two dots is empty")
     return names
 
 
 def truth(value: object) -> bool:
     """Read `true` or `false`."""
-    text = plain(value).lower()
+    text = required_text(value).lower()
     if text not in ("true", "false"):
-        raise Unlike
+        raise InvalidValue
     return text == "true"
 
 
 def secret(value: object) -> Secret:
     """Hide a text, wherever it came from."""
-    text = plain(value)
+    text = required_text(value)
     return value if isinstance(value, Secret) else Secret(text)
 
 
 def text_or_secret(value: object) -> str | Secret:
     """Read a text, and leave a secret hidden."""
-    text = plain(value)
+    text = required_text(value)
     return value if isinstance(value, Secret) else text
 
 
@@ -239,9 +241,11 @@ def one_of(choices: type[Choice]) -> Callable[[object], Choice]:
     """Read one of the values of an enum."""
 
     def read(value: object) -> Choice:
-        text = plain(value)
+        text = required_text(value)
         if text not in list(choices):
-            raise Unlike("" if isinstance(value, Secret) else close_to(text, choices).removeprefix("; "))
+            raise InvalidValue(
+                "" if isinstance(value, Secret) else close_to(text, choices).removeprefix("; ")
+            )
         return choices(text)
 
     return read

@@ -15,11 +15,11 @@ from jobs.config.checks import check, columns_of, file_sizes, time_rule
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
 from jobs.config.schema import ConfigFile, KafkaColumn, Late
-from jobs.config.secrets import Referenced, References, Secret, Unresolved
+from jobs.config.secrets import References, ResolvedText, Secret, Unresolved
 from jobs.config.security import ClientOptions, Options, client_options
 from jobs.config.strict_yaml import NotYaml, Tree, parse
 from jobs.record.rules import RecordFormat, Rules
-from offsets.errors import ConfigWrong
+from offsets.errors import ConfigError
 
 __all__ = ["CONFIG_VARIABLE", "KafkaSettings", "LakeSettings", "Late", "Secret", "Settings", "load"]
 
@@ -73,7 +73,7 @@ class Settings:
 
 
 def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
-    """Read the configuration at `path`, else at $KAFKA_DAILY_CONFIG; raise ConfigWrong with every problem."""
+    """Read the configuration at `path`, else at $KAFKA_DAILY_CONFIG; raise ConfigError with every problem."""
     file = _find(path, environ)
     problems = Problems()
     try:
@@ -94,7 +94,7 @@ def _find(path: Path | None, environ: Mapping[str, str]) -> Path:
     named = path or environ.get(CONFIG_VARIABLE)
     if named:
         return Path(named).absolute()
-    raise ConfigWrong(
+    raise ConfigError(
         expected=f"a configuration named by --config or {CONFIG_VARIABLE}",
         found="neither",
         do="Copy conf/example.yaml, change what is yours, and name the copy with --config.",
@@ -105,7 +105,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_text(encoding="utf-8-sig")
     except (FileNotFoundError, NotADirectoryError):
-        raise ConfigWrong(
+        raise ConfigError(
             expected=f"a configuration at {file}",
             found="no such file",
             do="Copy conf/example.yaml there and change what is yours, or name another file with --config.",
@@ -116,10 +116,10 @@ def _text(file: Path) -> str:
         raise NotYaml("the file is not UTF-8 text") from None
 
 
-def _wrong(file: Path, problems: Problems) -> ConfigWrong:
+def _wrong(file: Path, problems: Problems) -> ConfigError:
     lines = "\n".join(f"  {problem}" for problem in problems)
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
-    return ConfigWrong(
+    return ConfigError(
         expected="a valid configuration",
         found=f"{count}:\n{lines}\nin {file}",
         do="Correct what is listed and run again; conf/example.yaml shows every key.",
@@ -149,7 +149,7 @@ def _fill(tree: Tree, path: KeyPath, references: References, problems: Problems)
 def _hidden(text: str, path: KeyPath) -> str | Secret:
     if path[:2] != _SECURITY:
         return text
-    if isinstance(text, Referenced):
+    if isinstance(text, ResolvedText):
         return Secret(text, text.origin)
     return Secret(text) if path == _SECURITY or path[2] in _HIDDEN else text
 

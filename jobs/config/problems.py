@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from jobs.config.secrets import Referenced, Secret
+from jobs.config.secrets import ResolvedText, Secret
 
 KeyPath = tuple[str, ...]
 
@@ -71,7 +71,7 @@ def shown(value: object) -> str:
     match value:
         case None:
             return "nothing"
-        case Secret() | Referenced():
+        case Secret() | ResolvedText():
             return value.origin
         case str() if "\n" in value or "-----" in value:
             return f"a text of {len(value)} characters"

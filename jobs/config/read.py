@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 
-from jobs.config.fields import Unlike
+from jobs.config.fields import InvalidValue
 from jobs.config.problems import KeyPath, Problems, close_to, shown
 from jobs.config.schema import ConfigFile, Section
 
@@ -62,7 +62,7 @@ def _read_value(
         one = model.__pydantic_validator__.validate_assignment(model.model_construct(), name, value)
     except ValidationError as error:
         cause = error.errors(include_url=False, include_input=False)[0].get("ctx", {}).get("error")
-        hint = cause.hint if isinstance(cause, Unlike) else ""
+        hint = cause.hint if isinstance(cause, InvalidValue) else ""
         problems.add(
             path, f"expected {field.description}, found {shown(value)}" + (f"; {hint}" if hint else "")
         )

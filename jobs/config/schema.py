@@ -19,6 +19,7 @@ from jobs.config.fields import (
     Flag,
     Folder,
     HiddenText,
+    InvalidValue,
     Mapped,
     Patience,
     Servers,
@@ -26,7 +27,6 @@ from jobs.config.fields import (
     Size,
     TextOrSecret,
     TopicName,
-    Unlike,
     Zone,
     one_of,
 )
@@ -91,7 +91,7 @@ class Late(StrEnum):
 
 def _kafka_columns(value: object) -> list[KafkaColumn]:
     if not isinstance(value, list):
-        raise Unlike("write it as [key, headers]")
+        raise InvalidValue("write it as [key, headers]")
     return [one_of(KafkaColumn)(item) for item in value]
 
 

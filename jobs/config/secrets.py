@@ -45,13 +45,13 @@ class Secret:
         return hash(self._value)
 
 
-class Referenced(str):
+class ResolvedText(str):
     """A plain text that came out of a reference: usable, but not repeated in messages."""
 
     origin: str = "a referenced value"
 
     @classmethod
-    def of(cls, value: str, origin: str) -> Referenced:
+    def of(cls, value: str, origin: str) -> ResolvedText:
         """Keep a text and where it came from."""
         text = cls(value)
         text.origin = origin
@@ -80,7 +80,7 @@ class References:
             return self._value(match["inside"], closed=bool(match["closed"]))
 
         filled = _REFERENCE.sub(value, text)
-        return Referenced.of(filled, f"the value of {' and '.join(origins)}") if origins else filled
+        return ResolvedText.of(filled, f"the value of {' and '.join(origins)}") if origins else filled
 
     def _value(self, inside: str, *, closed: bool) -> str:
         kind, _, name = inside.partition(":")

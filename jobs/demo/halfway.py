@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from jobs.demo.children import CommandLine, kill
+from jobs.demo.subprocess_cli import CommandLine, kill
 from offsets.errors import RunFailed
 
 KILL_AT: Final = 0.3

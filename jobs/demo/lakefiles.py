@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
-from jobs.demo.places import Place, Where
+from jobs.demo.locations import Place, Where
 
 LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-[^/]+-\d+\.parquet")
 COUNTED: Final = {"skipped": Where.SKIPPED, "before_first": Where.BEFORE_FIRST}

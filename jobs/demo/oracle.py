@@ -15,10 +15,10 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
-from jobs.demo.belonging import Belonging
+from jobs.demo.expected import Belonging
 from jobs.demo.lakefiles import History, Row, read_history, rows_of
-from jobs.demo.places import Place, Where
-from jobs.demo.truth import Produced
+from jobs.demo.locations import Place, Where
+from jobs.demo.produced import Produced
 
 SHOWN: Final = 10
 FOUND: Final = frozenset({Where.IN_DAY, Where.LATE, Where.AMENDED, Where.INVALID, Where.PENDING})

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from jobs.demo.orders import PARTITIONS, Order
-from jobs.demo.truth import Produced
+from jobs.demo.produced import Produced
 
 TIMEOUT: Final = 30.0
 PROGRESS_EVERY: Final = 2_000

@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.table import Table
 
 from jobs.demo.broker import BrokerProcess
+from jobs.demo.locations import Where
 from jobs.demo.oracle import Report
-from jobs.demo.places import Where
 
 MIB: Final = 1 << 20
 QUERY: Final = (

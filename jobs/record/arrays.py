@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec.structs import astuple
 
 from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct, ddl
-from jobs.record.eventtime import Faults, epochs, instants
+from jobs.record.event_time import Faults, epochs, instants
 from jobs.record.payload import Row, row_type
 from jobs.record.rules import TimeFormat
 from jobs.record.schema import INSTANT, arrow_type
@@ -61,7 +61,7 @@ class EventTimeAt:
         return EventTimeAt(path=self.path[1:], reader=self.reader) if self.path[:1] == (name,) else None
 
 
-def maker(type: ColumnType, wire: ColumnType, path: str, event: EventTimeAt | None) -> Make:
+def array_builder(type: ColumnType, wire: ColumnType, path: str, event: EventTimeAt | None) -> Make:
     """Give what makes a column's array; `wire` is its type with the slots that only the event time needs."""
     if _plain(type):
         return _plainly(arrow_type(type))
@@ -75,14 +75,14 @@ def maker(type: ColumnType, wire: ColumnType, path: str, event: EventTimeAt | No
         case Struct(fields):
             return _structs(fields, wire.fields if isinstance(wire, Struct) else fields, path, event)
         case Array(element):
-            return _lists(type, maker(element, element, f"{path}[...]", None))
+            return _lists(type, array_builder(element, element, f"{path}[...]", None))
         case Map(value):
-            return _maps(type, maker(value, value, f"{path}[...]", None))
+            return _maps(type, array_builder(value, value, f"{path}[...]", None))
         case _:
             assert_never(type)
 
 
-def pinned(make: Make, type: ColumnType, path: str) -> Make:
+def bisect_failures(make: Make, type: ColumnType, path: str) -> Make:
     """Make an array even where Arrow refuses a value, by pinning the refusal on its record alone."""
 
     def guarded(values: Values) -> tuple[pa.Array, Faults]:
@@ -123,12 +123,12 @@ def _plainly(arrow: pa.DataType) -> Make:
 def _timestamps(path: str, reader: TimeReader) -> Make:
     def make(values: Values) -> tuple[pa.Array, Faults]:
         micros, faults = reader.read(values)
-        return micros.cast(INSTANT), at(path, faults)
+        return micros.cast(INSTANT), with_path(path, faults)
 
     return make
 
 
-def at(path: str, faults: Faults) -> Faults:
+def with_path(path: str, faults: Faults) -> Faults:
     """Say in each cause where its value stands, as msgspec does."""
     return {index: f"{cause} - at `{path}`" for index, cause in faults.items()}
 
@@ -166,7 +166,7 @@ def _decimals(type: Decimal, path: str) -> Make:
                     numbers[index] = number(text)
                 except ValueError as wrong:
                     faults[index] = str(wrong)
-        return pa.array(numbers, arrow_type(type)), at(path, faults)
+        return pa.array(numbers, arrow_type(type)), with_path(path, faults)
 
     return make
 
@@ -178,7 +178,9 @@ def _structs(
     plain = fields == wired and all(_plain(field.type) for field in fields)
     blank = row_type(wired)()
     makers = [
-        maker(field.type, wire.type, f"{path}.{field.name}", event.below(field.name) if event else None)
+        array_builder(
+            field.type, wire.type, f"{path}.{field.name}", event.below(field.name) if event else None
+        )
         for field, wire in zip(fields, wired, strict=False)
     ]
 

@@ -132,7 +132,7 @@ def field_problem(name: str) -> str | None:
     return None
 
 
-def twin_problem(columns: tuple[Column, ...]) -> str | None:
+def duplicate_name(columns: tuple[Column, ...]) -> str | None:
     """Say which two names differ in case only, or not at all, or give None; most readers ignore case."""
     seen: dict[str, str] = {}
     for column in columns:
@@ -272,7 +272,7 @@ class _Parser:
         while self.sees(","):
             fields.append(self.field(depth))
         self.need(">")
-        if problem := twin_problem(tuple(fields)):
+        if problem := duplicate_name(tuple(fields)):
             raise self.wrong(problem)
         return Struct(tuple(fields))
 

@@ -21,18 +21,18 @@ from jobs.record.arrays import (
     Make,
     TimeReader,
     Values,
-    at,
+    array_builder,
+    bisect_failures,
     columns_of,
     make_slots,
-    maker,
-    pinned,
+    with_path,
 )
 from jobs.record.columns import Column, Kind, Scalar, Struct
-from jobs.record.eventtime import OUT_OF_YEARS, Faults, where, within_years
+from jobs.record.event_time import OUT_OF_YEARS, Faults, where, within_years
 from jobs.record.payload import Payloads
 from jobs.record.rules import RecordFormat, Rules, TimeFormat
 from jobs.record.schema import INSTANT, record_schema
-from jobs.record.slots import problems, wired_columns
+from jobs.record.wire_columns import problems, wire_columns
 
 NO_EVENT_TIME = "No event time"
 NO_KAFKA_TIMESTAMP = "No Kafka timestamp"
@@ -99,16 +99,16 @@ class _JsonRecords:
     """Read JSON records into columns, chunk by chunk."""
 
     def __init__(self, rules: Rules) -> None:
-        wired = wired_columns(rules.columns, rules.event_time)
+        wired = wire_columns(rules.columns, rules.event_time)
         event = _event_time_at(rules)
         self._payloads = Payloads(wired)
         self._types = [*record_schema(rules).types]
         self._makers: list[Make] = []
         for column, wire in zip(rules.columns, wired, strict=False):
             where = f"$.{column.name}"
-            make = maker(column.type, wire.type, where, event.below(column.name))
+            make = array_builder(column.type, wire.type, where, event.below(column.name))
             shared = event.path == (column.name,) and column.type == Scalar(Kind.TIMESTAMP)
-            self._makers.append(_left_out if shared else pinned(make, column.type, where))
+            self._makers.append(_left_out if shared else bisect_failures(make, column.type, where))
 
     def read(self, values: pa.BinaryArray, time: _EventTime | None) -> _Read:
         """Give the columns of a batch, and the event times as `time` finds them."""
@@ -146,7 +146,7 @@ class _EventTime:
     """
 
     def __init__(self, rules: Rules) -> None:
-        event, wired = _event_time_at(rules), wired_columns(rules.columns, rules.event_time)
+        event, wired = _event_time_at(rules), wire_columns(rules.columns, rules.event_time)
         self._where = f"$.{'.'.join(event.path)}"
         self._reader = event.reader
         self._slot, *self._below = _slots(wired, event.path)
@@ -170,7 +170,7 @@ class _EventTime:
         times, faults = self._reader.read(written)
         if written.null_count:
             faults |= where(written.is_null(), NO_EVENT_TIME)
-        return times, at(self._where, faults)
+        return times, with_path(self._where, faults)
 
 
 def _event_time_at(rules: Rules) -> EventTimeAt:
@@ -208,7 +208,7 @@ def _nulled(times: pa.Int64Array, faults: Faults) -> pa.Int64Array:
 def _causes(faults: Faults, rows: int) -> pa.StringArray:
     if not faults:
         return pa.nulls(rows, pa.string())
-    number = {cause: at for at, cause in enumerate(dict.fromkeys(faults.values()))}
+    number = {cause: index for index, cause in enumerate(dict.fromkeys(faults.values()))}
     of_row = np.full(rows, -1, np.int32)
     of_row[list(faults)] = [number[cause] for cause in faults.values()]
     return pa.array(list(number), pa.string()).take(pa.array(of_row, mask=of_row < 0))

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct
-from jobs.record.eventtime import Faults, where
+from jobs.record.event_time import Faults, where
 
 MAX_NESTING = 64
 """How many objects and arrays may stand inside each other."""

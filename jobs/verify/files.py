@@ -16,10 +16,10 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from jobs.inspect import Whereabouts, whereabouts
-from jobs.report import ReadBack
-from jobs.storage import DAY_PREFIX, NFS, Lake, files_below, hashed
-from jobs.verify.chain import Chain, told
+from jobs.lake.posix import DAY_PREFIX, NFS, Lake, files_below, sha256_and_size
+from jobs.lake.status import Whereabouts, whereabouts
+from jobs.task.result import ReadBack
+from jobs.verify.manifests import Chain, told
 from offsets.errors import StoreFailed
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME, long_sets
 from offsets.model import DataFile, Manifest, Verdict, micros
@@ -82,7 +82,7 @@ def _misplaced(
     return None
 
 
-def strangers(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]:
+def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]:
     """Tell of what lies in a committed day's folder and is named by no manifest."""
     folder = lake.day_folder(manifest.day.date)
     named = _names_in(chain, manifest)
@@ -129,12 +129,12 @@ def strange_folders(lake: Lake, chain: Chain) -> Iterator[str]:
             yield f"{path}: no day of this lake has this name, but readers of {DAY_PREFIX}* see it"
 
 
-def skim(path: Path, sha256: str) -> ReadBack:
+def read_footer(path: Path, sha256: str) -> ReadBack:
     """Hash a file whole and read its footer; which offsets it holds is not looked at.
 
     Event times are read where it is as it was written: some damaged statistics end the process in Arrow.
     """
-    digest, size = hashed(path)
+    digest, size = sha256_and_size(path)
     footer = pq.read_metadata(path)
     times = [edges for edges in _event_times(footer) if edges] if digest == sha256 else []
     return ReadBack(

@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.report import ReadBack
+from jobs.task.result import ReadBack
 from jobs.verify.files import NamedFile
 from offsets.model import IN_FILES, Day, Manifest, Span, Tally, Verdict, micros
 from offsets.ranges import Gathering, Offsets
@@ -88,7 +88,9 @@ def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:
                 f"{day}: partition {span.partition}: {counted} offsets are counted as skipped or before the "
                 f"first day, and {len(rest)} have no other class: {rest}"
             )
-        problems += [f"{day}: partition {span.partition}: {each}" for each in _odd(classes, rest, tally)]
+        problems += [
+            f"{day}: partition {span.partition}: {each}" for each in _digest_mismatches(classes, rest, tally)
+        ]
     strangers = {part for part, _ in held} - {span.partition for span in manifest.spans}
     if strangers:
         problems.append(
@@ -112,7 +114,9 @@ def _classes(manifest: Manifest, span: Span, held: Held) -> dict[str, Offsets]:
     }
 
 
-def _odd(classes: Mapping[str, Offsets], rest: Offsets, tally: Mapping[Verdict, Tally]) -> Iterator[str]:
+def _digest_mismatches(
+    classes: Mapping[str, Offsets], rest: Offsets, tally: Mapping[Verdict, Tally]
+) -> Iterator[str]:
     """Hold each verdict's exact offsets against the tally, by count and by digest."""
     found = {verdict: classes[verdict.value] for verdict in Verdict if verdict not in COUNTED_ALONE}
     left = [verdict for verdict in COUNTED_ALONE if verdict in tally]

@@ -27,10 +27,10 @@ from zoneinfo import ZoneInfo
 
 from jobs import config
 from offsets.days import ONE_DAY
-from offsets.manifest import MANIFEST_NAME, _sorted_json, plain
+from offsets.manifest import MANIFEST_NAME, _sorted_json, to_jsonable
 from offsets.model import FORMAT_VERSION, Contract, DataFile, FileOffsets, Manifest, Verdict
-from tests.manifests import DIGEST, checkpoint, empty
-from tests.memory_topic import MemoryTopic
+from tests.support.manifests import DIGEST, checkpoint, empty
+from tests.support.memory_topic import MemoryTopic
 
 ZONE = "Europe/Amsterdam"
 PARTITIONS = 4
@@ -164,7 +164,7 @@ def _write(lake: Path, manifest: Manifest) -> int:
     body = _sorted_json(manifest)
     assert body is not None
     head = {"format_version": FORMAT_VERSION, "checksum": hashlib.sha256(body).hexdigest()}
-    rest = plain(replace(manifest, files=()))
+    rest = to_jsonable(replace(manifest, files=()))
     assert isinstance(rest, dict)
     text = json.dumps(head | rest | {"files": "@"}, indent=1).replace('"@"', _files_text(manifest.files))
     folder = lake / f"date={manifest.day.date}"
@@ -175,7 +175,7 @@ def _write(lake: Path, manifest: Manifest) -> int:
 
 @cache
 def _files_text(files: tuple[DataFile, ...]) -> str:
-    return json.dumps(plain(files), indent=1).replace("\n", "\n ")
+    return json.dumps(to_jsonable(files), indent=1).replace("\n", "\n ")
 
 
 def _fill(folder: Path, files: int) -> None:
@@ -188,8 +188,8 @@ def _fill(folder: Path, files: int) -> None:
 
 def _plan() -> int:
     """Run the command line on a topic in memory that holds what the manifests say: nothing."""
-    import jobs.__main__
-    import offsets.broker
+    import jobs.cli.commands
+    import offsets.kafka.client
 
     class Memory(MemoryTopic):
         def __init__(self, *_: object) -> None:
@@ -198,8 +198,8 @@ def _plan() -> int:
         def close(self) -> None:
             pass
 
-    vars(offsets.broker)["Broker"] = Memory
-    jobs.__main__.main()
+    vars(offsets.kafka.client)["Broker"] = Memory
+    jobs.cli.commands.main()
     return 0
 
 

@@ -23,12 +23,12 @@ from pathlib import Path
 
 import numpy as np
 
-from jobs.audit import audit
-from jobs.commit import RunStamp, commit
-from jobs.report import Longs, RangeLog, ReadBack, TaskReport, WrittenFile
-from jobs.settle import Mask
-from jobs.storage import Lake
-from offsets.ledger import read_ledger
+from jobs.day.audit import audit
+from jobs.day.commit import RunStamp, commit
+from jobs.lake.posix import Lake
+from jobs.task.classify import Mask
+from jobs.task.result import Longs, RangeLog, ReadBack, TaskResult, WrittenFile
+from offsets.commit_log import read_ledger
 from offsets.manifest import require_lists
 from offsets.model import (
     Accepted,
@@ -97,7 +97,7 @@ def some(until: int, chosen: Callable[[Longs], Mask]) -> Offsets:
     return log.ranges()[0]
 
 
-def settle(report: TaskReport, sets: Sets, until: int, folder: Path) -> int:
+def settle(report: TaskResult, sets: Sets, until: int, folder: Path) -> int:
     """Audit, commit, and read the day back; return the bytes of its list file."""
     staged, lake = folder / "staged", Lake(folder / "lake")
     for path in (staged, lake.root):
@@ -143,12 +143,12 @@ def back_of(file: WrittenFile, offsets: Offsets) -> ReadBack:
     )
 
 
-def report_of(sets: Sets, until: int) -> TaskReport:
+def report_of(sets: Sets, until: int) -> TaskResult:
     """Make the report of one task that was given everything."""
     delivered = Offsets()
     for offsets in sets.values():
         delivered |= offsets
-    return TaskReport(
+    return TaskResult(
         delivered={0: delivered},
         tally=tuple(
             Tally(

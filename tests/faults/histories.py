@@ -22,21 +22,21 @@ import hypothesis
 import pytest
 import structlog
 
-import jobs.commit
 import jobs.daily
-import jobs.steps
+import jobs.day.commit
+import jobs.stages
 import offsets.days
-from jobs.clean import clean
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.planning import Desk
+from jobs.day.plan import Desk
+from jobs.lake.clean import clean
+from jobs.lake.posix import LockHolder
 from jobs.rebuild import rebuild_day
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import Tombstones
-from jobs.storage import LockHolder
-from jobs.verify.lake import verify
 from jobs.verify.level import Level
-from offsets.errors import DayStopped
+from jobs.verify.run import verify
+from offsets.errors import KafkaDailyError
 from offsets.model import LostOffsets
 from offsets.plan import Accept
 from tests import reference
@@ -56,18 +56,18 @@ from tests.faults.scripts import (
 )
 from tests.faults.store import Disk, Fault, FaultyOs, some
 from tests.faults.twins import WALL_CLOCK, TwinTopic
-from tests.local_engine import RULES, Crash, LocalEngine, desk
-from tests.memory_topic import MemoryTopic
 from tests.reference import DAY, Fate, Request, ZoneDatabase
+from tests.support.local_engine import RULES, Crash, LocalEngine, desk
+from tests.support.memory_topic import MemoryTopic
 
 GRACE: Final = timedelta(hours=1)
 MEMORY: Final = Path("/dev/shm")
 STEPS: Final[list[tuple[Any, str]]] = [
     (jobs.daily, "plan_patiently"),
-    (jobs.daily, "settle_plan"),
-    (jobs.steps, "recheck"),
-    (jobs.steps, "prove_gaps"),
-    (jobs.commit, "commit"),
+    (jobs.daily, "run_tasks"),
+    (jobs.stages, "recheck"),
+    (jobs.stages, "prove_gaps"),
+    (jobs.day.commit, "commit"),
 ]
 """After each of these a process is killed plainly."""
 AFTER_THE_COMMIT: Final = 2
@@ -344,7 +344,7 @@ class History:
             rebuild_day(self.desk(LocalEngine(self.topic)), day)
         except Crash:
             return "crash"
-        except DayStopped as stopped:
+        except KafkaDailyError as stopped:
             return type(stopped).__name__
         self.made = max(self.store.kinds.total() - made, 1)
         return "done"
@@ -464,7 +464,7 @@ class History:
             outcome = run_day(at_desk, day)
         except Crash:
             result = "crash"
-        except DayStopped as stopped:
+        except KafkaDailyError as stopped:
             result, told = type(stopped).__name__, str(stopped)
         else:
             assert outcome.already or not refusals.must, f"done, and not refused with {refusals.must}"
@@ -620,7 +620,7 @@ def play_many(count: int, seed: int, *, real: bool) -> tuple[Counter[str], str]:
         play(script, counts, real=real)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(jobs.steps, "_versions", lambda: {"kafka-daily": "0"})
+        patched.setattr(jobs.stages, "_versions", lambda: {"kafka-daily": "0"})
         try:
             histories()
         except Exception:  # noqa: BLE001 -- an error of ours may not cross processes: its text does

@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
-from tests.lake import IN_FILES, place_of
 from tests.reference import Coordinate, Fate, Lake, Place, Settled, Topic, micros
+from tests.support.lake import IN_FILES, place_of
 
 VERDICTS: Final = {
     "skipped": (Fate.SKIPPED,),

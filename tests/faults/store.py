@@ -1,7 +1,7 @@
 """A store that fails when told to, and forgets what was not fsynced when its power fails.
 
-Relies on `jobs.storage` changing the store by calls of `os`, `shutil.rmtree` and `_exchange` alone, in whose
-place `FaultyOs` is put. It does each change for real, keeps a model of what is durable beside it, and
+Relies on `jobs.lake.posix` changing the store by calls of `os`, `shutil.rmtree` and `_exchange` alone, in
+whose place `FaultyOs` is put. It does each change for real, keeps a model of what is durable beside it, and
 refuses calls that it has no model of. It never makes a lake safer than a disk would.
 """
 
@@ -24,8 +24,8 @@ from typing import Any, Final, TypeVar
 
 import pytest
 
-import jobs.storage
-from tests.local_engine import Crash
+import jobs.lake.posix
+from tests.support.local_engine import Crash
 
 T = TypeVar("T")
 ROOT: Final = 0
@@ -36,7 +36,7 @@ UNMODELLED: Final = frozenset(
     | {"mknod", "posix_fallocate", "pwritev", "remove", "removedirs", "renames", "replace", "sendfile"}
     | {"splice", "symlink", "utime", "writev"}
 )
-exchange = jobs.storage._exchange
+exchange = jobs.lake.posix._exchange
 
 Keeps = Callable[[], bool]
 """Says of one change that was not made durable whether the disk wrote it early."""
@@ -236,7 +236,7 @@ class Fault:
 
 
 class FaultyOs:
-    """Stands in the place of the module `os` in `jobs.storage`, over one real folder."""
+    """Stands in the place of the module `os` in `jobs.lake.posix`, over one real folder."""
 
     def __init__(self, root: Path) -> None:
         """Watch over a folder; all that is in it is durable."""
@@ -283,9 +283,9 @@ class FaultyOs:
     def in_place(self) -> Iterator[None]:
         """Let all changes of a lake go through this store."""
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(jobs.storage, "os", self)
-            patched.setattr(jobs.storage, "shutil", SimpleNamespace(rmtree=self.rmtree))
-            patched.setattr(jobs.storage, "_exchange", self.exchange)
+            patched.setattr(jobs.lake.posix, "os", self)
+            patched.setattr(jobs.lake.posix, "shutil", SimpleNamespace(rmtree=self.rmtree))
+            patched.setattr(jobs.lake.posix, "_exchange", self.exchange)
             yield
 
     def require_all_seen(self) -> None:

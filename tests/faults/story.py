@@ -25,18 +25,18 @@ import pyarrow.parquet as pq
 import pytest
 import structlog
 
-import jobs.steps
-from jobs.clean import clean, orphans
+import jobs.stages
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
-from jobs.planning import Desk
-from jobs.storage import Lake, LockHolder
+from jobs.day.plan import Desk
+from jobs.lake.clean import clean, orphans
+from jobs.lake.posix import Lake, LockHolder
 from offsets.errors import NotPublished, StoreFailed
 from tests.faults.store import Fault, FaultyOs, Keeps, nothing
-from tests.lake import files, places
-from tests.local_engine import Crash, LocalEngine, days, desk, order
-from tests.memory_topic import MemoryTopic
 from tests.reference import Coordinate
+from tests.support.lake import files, places
+from tests.support.local_engine import Crash, LocalEngine, days, desk, order
+from tests.support.memory_topic import MemoryTopic
 
 HOLDER = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2026, 6, 1, tzinfo=UTC))
 MEMORY = Path("/dev/shm")
@@ -80,7 +80,7 @@ class Story:
         _RUNS[lake] += 1
         table = replace(desk(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
         with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs():
-            patched.setattr(jobs.steps, "_versions", lambda: {"kafka-daily": "0"})
+            patched.setattr(jobs.stages, "_versions", lambda: {"kafka-daily": "0"})
             return self.command(table, day)
 
     def command(self, table: Desk, day: date) -> Outcome:

@@ -21,16 +21,16 @@ from typing import Final
 
 import pytest
 
+from jobs.lake.posix import Lake
 from jobs.rebuild import rebuild_day
-from jobs.storage import Lake
-from jobs.verify.lake import verify
 from jobs.verify.level import Level
+from jobs.verify.run import verify
 from offsets.errors import AuditFailed
 from tests.faults.histories import AFTER_THE_COMMIT, History, play_many
 from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
 from tests.faults.store import Disk
-from tests.local_engine import LocalEngine
 from tests.reference import DAY
+from tests.support.local_engine import LocalEngine
 
 Record = Callable[[str, object], None]
 

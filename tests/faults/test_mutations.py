@@ -22,49 +22,49 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-import jobs.amend
-import jobs.audit
-import jobs.commit
 import jobs.daily
-import jobs.hold
-import jobs.merge
-import jobs.settle
-import jobs.sink
-import jobs.steps
-import jobs.storage
+import jobs.day.audit
+import jobs.day.commit
+import jobs.day.compare
+import jobs.lake.late
+import jobs.lake.posix
+import jobs.stages
+import jobs.task.classify
+import jobs.task.small_files
+import jobs.task.task
 import jobs.verify.files
-import jobs.verify.lake
+import jobs.verify.run
 import offsets.days
+import offsets.kafka.offset_lookup
+import offsets.kafka.recheck
 import offsets.plan
-import offsets.recheck
-import offsets.survey
-from jobs.amend import finish_moves
-from jobs.clean import clean, orphans
-from jobs.commit import recommit
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.kept import Kept
+from jobs.day.carry_over import CarriedOver
+from jobs.day.commit import recommit
+from jobs.lake.clean import clean, orphans
+from jobs.lake.late import finish_moves
+from jobs.lake.posix import Lake, LockHolder, NewFile
 from jobs.rebuild import rebuild_day
 from jobs.record.decode import Decoder
-from jobs.report import WrittenFile
-from jobs.settle import CODE
-from jobs.steps import lock_holder
-from jobs.storage import Lake, LockHolder, NewFile
+from jobs.stages import lock_holder
+from jobs.task.classify import CODE
+from jobs.task.result import WrittenFile
 from jobs.verify.files import file_problems
-from jobs.verify.lake import verify
-from offsets.errors import AuditFailed, DayStopped, LedgerBroken
-from offsets.ledger import read_ledger
+from jobs.verify.run import verify
+from offsets.commit_log import read_ledger
+from offsets.errors import AuditFailed, KafkaDailyError, LedgerBroken
 from offsets.model import DayPlan, Manifest, Verdict, micros
 from offsets.plan import next_checkpoint
 from offsets.ranges import Offsets
 from tests.faults.histories import AFTER_THE_COMMIT, MEMORY, History
 from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
 from tests.faults.store import Fault, FaultyOs, nothing, some
-from tests.local_engine import Crash, LocalEngine
 from tests.reference import DAY
+from tests.support.local_engine import Crash, LocalEngine
 
 Patch = pytest.MonkeyPatch
-STORE: Any = jobs.storage
+STORE: Any = jobs.lake.posix
 SECOND, THIRD = FIRST + DAY, FIRST + 2 * DAY
 
 
@@ -109,8 +109,10 @@ LATE_ROWS = (
 
 def _already_settled_by_the_day(patched: Patch) -> None:
     """Take the day's start for what the checkpoint says: "below seen_until, and dated before the day"."""
-    patched.setattr(jobs.settle.Seen, "settled", lambda self, offsets: np.zeros(len(offsets), dtype=bool))
-    judge = jobs.sink._Task._judge
+    patched.setattr(
+        jobs.task.classify.SettledOffsets, "settled", lambda self, offsets: np.zeros(len(offsets), dtype=bool)
+    )
+    judge = jobs.task.task._Task._judge
 
     def by_the_day(self: Any, batch: Any) -> None:
         decoded = self._decoder.decode(batch.value, batch.kafka_timestamp)
@@ -123,11 +125,13 @@ def _already_settled_by_the_day(patched: Patch) -> None:
         if not settled.all():
             judge(self, batch.keep(~settled))
 
-    patched.setattr(jobs.sink._Task, "_judge", by_the_day)
+    patched.setattr(jobs.task.task._Task, "_judge", by_the_day)
 
 
 def _checkpoint_before_the_audit(patched: Patch) -> None:
-    patched.setattr(jobs.audit, "next_checkpoint", lambda plan, later, last: next_checkpoint(plan, {}, last))
+    patched.setattr(
+        jobs.day.audit, "next_checkpoint", lambda plan, later, last: next_checkpoint(plan, {}, last)
+    )
 
 
 def _pending_as_one_range(patched: Patch) -> None:
@@ -135,12 +139,12 @@ def _pending_as_one_range(patched: Patch) -> None:
         one = {p: Offsets.between(o.ranges[0][0], o.ranges[-1][1]) for p, o in later.items() if o.ranges}
         return next_checkpoint(plan, one, last)
 
-    patched.setattr(jobs.audit, "next_checkpoint", joined)
+    patched.setattr(jobs.day.audit, "next_checkpoint", joined)
 
 
 def _files_of_failed_attempts_kept(patched: Patch) -> None:
     """Believe the folders instead of the reports of successful tasks."""
-    real = jobs.merge.merge_small
+    real = jobs.task.small_files.merge_small_files
 
     def all_found(written: list[WrittenFile], folder: Path, *rest: Any) -> list[WrittenFile]:
         paths = {file.path for file in written}
@@ -148,7 +152,7 @@ def _files_of_failed_attempts_kept(patched: Patch) -> None:
         more = [replace(written[0], path=path) for path in found if path not in paths]
         return real([*written, *more], folder, *rest)
 
-    patched.setattr(jobs.merge, "merge_small", all_found)
+    patched.setattr(jobs.task.small_files, "merge_small_files", all_found)
 
 
 def _until_below_seen_until(patched: Patch) -> None:
@@ -161,16 +165,16 @@ def _until_below_seen_until(patched: Patch) -> None:
 
 
 def _stable_offset_after_the_look_up(patched: Patch) -> None:
-    real = offsets.survey._start
+    real = offsets.kafka.offset_lookup._start
 
     def late(edges: Any, stable: int, *rest: Any) -> Any:
         return real(replace(edges, last_stable=stable), stable, *rest)
 
-    patched.setattr(offsets.survey, "_start", late)
+    patched.setattr(offsets.kafka.offset_lookup, "_start", late)
 
 
 def _anchor_not_compared(patched: Patch) -> None:
-    for where in (offsets.plan, offsets.recheck):
+    for where in (offsets.plan, offsets.kafka.recheck):
         patched.setattr(where, "check_anchor", lambda *_: None)
 
 
@@ -196,8 +200,8 @@ def _unlink_before_the_targets_fsync(patched: Patch) -> None:
         if not target.exists():
             STORE.os.link(source, target)
         STORE.os.unlink(source)
-        jobs.storage.sync_folder(source.parent)
-        jobs.storage.sync_folder(target.parent)
+        jobs.lake.posix.sync_folder(source.parent)
+        jobs.lake.posix.sync_folder(target.parent)
         return True
 
     patched.setattr(Lake, "amend", hasty)
@@ -215,9 +219,9 @@ def _rename_for_link(patched: Patch) -> None:
 
 def _manifest_after_the_rename(patched: Patch) -> None:
     """Rename the folder, and write the commit record into it then."""
-    write, commit = jobs.commit._write, Lake.commit
+    write, commit = jobs.day.commit._write, Lake.commit
     waiting: list[bytes] = []
-    patched.setattr(jobs.commit, "_write", lambda path, text: waiting.append(text))
+    patched.setattr(jobs.day.commit, "_write", lambda path, text: waiting.append(text))
 
     def committed(self: Lake, staged: Path, day: Any) -> Path:
         folder = commit(self, staged, day)
@@ -229,7 +233,7 @@ def _manifest_after_the_rename(patched: Patch) -> None:
 
 def _rename_not_made_durable(patched: Patch) -> None:
     def committed(self: Lake, staged: Path, day: Any) -> Path:
-        jobs.storage.move(staged, self.day_folder(day))
+        jobs.lake.posix.move(staged, self.day_folder(day))
         return self.day_folder(day)
 
     patched.setattr(Lake, "commit", committed)
@@ -247,18 +251,18 @@ def _gaps_not_probed(patched: Patch) -> None:
     def believed(reader: Any, topic: str, gaps: Any, seed: str) -> Any:
         return tuple(replace(gap, probed=len(gap.offsets.ranges)) for gap in gaps)
 
-    patched.setattr(jobs.steps, "prove_gaps", believed)
+    patched.setattr(jobs.stages, "prove_gaps", believed)
 
 
 def _bounds_by_todays_zone_rules(patched: Patch) -> None:
-    real = jobs.settle.Bounds.of
+    real = jobs.task.classify.DayBounds.of
 
     def by_rules(plan: DayPlan, rules: Any) -> Any:
         days = (*plan.earlier, plan.day)
         starts = [micros(offsets.days.midnight(day.date, day.zone)) for day in days]
         return replace(real(plan, rules), starts=np.array(starts, dtype=np.int64))
 
-    patched.setattr(jobs.settle.Bounds, "of", by_rules)
+    patched.setattr(jobs.task.classify.DayBounds, "of", by_rules)
 
 
 def _event_time_rounded(patched: Patch) -> None:
@@ -294,16 +298,16 @@ def _a_wider_loss_accepted(patched: Patch) -> None:
 
 def _new_partitions_from_the_look_up(patched: Patch) -> None:
     """Begin a partition that no day knows where the day begins, as a first day would."""
-    real = offsets.survey._start
+    real = offsets.kafka.offset_lookup._start
 
     def as_a_first_day(edges: Any, stable: int, found: Any, first_day: bool) -> Any:
         return real(edges, stable, found, True)
 
-    patched.setattr(offsets.survey, "_start", as_a_first_day)
+    patched.setattr(offsets.kafka.offset_lookup, "_start", as_a_first_day)
 
 
 def _rerun_leaves_moves_open(patched: Patch) -> None:
-    patched.setattr(jobs.daily, "moves_open", lambda *_: False)
+    patched.setattr(jobs.daily, "has_unfinished_moves", lambda *_: False)
 
 
 def _late_policy_of_the_rerun(patched: Patch) -> None:
@@ -322,23 +326,23 @@ def _late_policy_of_the_rerun(patched: Patch) -> None:
 
 
 def _rebuild_moves_late_rows(patched: Patch) -> None:
-    patched.setattr(Kept, "to_place", lambda self, files, *_: tuple(files))
+    patched.setattr(CarriedOver, "to_place", lambda self, files, *_: tuple(files))
 
 
 def _rebuild_compares_counts(patched: Patch) -> None:
     def counts(tally: Any) -> Any:
         return {(each.partition, each.verdict): (each.rows, "") for each in tally}
 
-    patched.setattr(jobs.hold, "_fates", counts)
+    patched.setattr(jobs.day.compare, "_fates", counts)
 
 
 def _rebuild_forgets_amendments(patched: Patch) -> None:
     def without(
-        lake: Any, staged: Any, audited: Any, files: Any, kept: Kept, *rest: Any, **named: Any
+        lake: Any, staged: Any, audited: Any, files: Any, kept: CarriedOver, *rest: Any, **named: Any
     ) -> Manifest:
         return recommit(lake, staged, audited, files, replace(kept, amendments=()), *rest, **named)
 
-    patched.setattr(jobs.commit, "recommit", without)
+    patched.setattr(jobs.day.commit, "recommit", without)
 
 
 def _clean_without_the_rename(patched: Patch) -> None:
@@ -356,7 +360,7 @@ def _hash_not_compared(patched: Patch) -> None:
     def lenient(*arguments: Any) -> Iterator[str]:
         return (each for each in file_problems(*arguments) if "sha256" not in each)
 
-    patched.setattr(jobs.verify.lake, "file_problems", lenient)
+    patched.setattr(jobs.verify.run, "file_problems", lenient)
 
 
 # -- the checks: each is green where no rule is broken
@@ -480,7 +484,7 @@ def _a_taken_name() -> None:
         _play_until_killed(told)
         manifest = read_ledger(Lake(told.folder)).newest
         assert manifest is not None
-        (_, _, target), *_ = jobs.amend.moves(Lake(told.folder), manifest)
+        (_, _, target), *_ = jobs.lake.late.late_moves(Lake(told.folder), manifest)
         target.write_bytes(b"somebody's")
         with pytest.raises(LedgerBroken):
             finish_moves(Lake(told.folder), manifest)
@@ -591,7 +595,7 @@ def _a_zombie_in_an_orphan() -> None:
 
         holder = LockHolder(run_id="c", host="h", pid=1, since=datetime(2026, 4, 1, tzinfo=UTC))
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(jobs.storage, "shutil", SimpleNamespace(rmtree=slow))
+            patched.setattr(jobs.lake.posix, "shutil", SimpleNamespace(rmtree=slow))
             clean(lake, holder)
         assert orphans(lake) == []
 
@@ -673,7 +677,7 @@ def test_a_rule_that_is_broken_is_noticed(mutation: Mutation) -> None:
     mutation.check()
     with pytest.MonkeyPatch.context() as patched:
         mutation.breaks(patched)
-        with pytest.raises((AssertionError, DayStopped, ValueError, pytest.fail.Exception)) as noticed:
+        with pytest.raises((AssertionError, KafkaDailyError, ValueError, pytest.fail.Exception)) as noticed:
             mutation.check()
     assert re.search(mutation.says, f"{noticed.type.__name__}: {noticed.value}", re.DOTALL), str(
         noticed.value

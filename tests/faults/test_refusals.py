@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from jobs.clean import orphans
 from jobs.config import Late
-from jobs.storage import NEXT_STEP, Lake
+from jobs.lake.clean import orphans
+from jobs.lake.posix import NEXT_STEP, Lake
 from offsets.errors import NotPublished, StoreFailed
 from tests.faults.store import Fault
 from tests.faults.story import Trial, four_days, memory_folder, states
-from tests.local_engine import LocalEngine
+from tests.support.local_engine import LocalEngine
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """Arrow's writer closes its file when it is collected, and meets the fault again."""

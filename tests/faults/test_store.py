@@ -14,15 +14,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import jobs.commit
-import jobs.storage
+import jobs.day.commit
+import jobs.lake.posix
 from jobs.config import Late
-from jobs.storage import Lake, NewFile, make_folder, move, sync_folder
+from jobs.lake.posix import Lake, NewFile, make_folder, move, sync_folder
 from offsets.errors import EarlierDayMissing, LedgerBroken
 from tests.faults import story
 from tests.faults.store import Fault, FaultyOs, Keeps, everything, nothing, some
 from tests.faults.story import Story, Trial, four_days, memory_folder, states, three_weeks
-from tests.local_engine import Crash
+from tests.support.local_engine import Crash
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """Arrow's writer closes its file when it is collected, and may meet the fault again."""
@@ -357,7 +357,7 @@ def test_a_change_behind_the_harness_is_told(store: FaultyOs) -> None:
 
 def os_now() -> FaultyOs:
     """Give what stands in the place of `os`."""
-    found = vars(jobs.storage)["os"]
+    found = vars(jobs.lake.posix)["os"]
     assert isinstance(found, FaultyOs)
     return found
 
@@ -406,8 +406,8 @@ def make_durable_in_name_alone(self: NewFile) -> str:
         (Lake, "commit", commit_without_a_sync),
         (Lake, "commit", commit_file_by_file),
         (NewFile, "make_durable", make_durable_in_name_alone),
-        (jobs.commit, "sync_folder", lambda folder: None),
-        (jobs.storage, "sync_folder", lambda folder: None),
+        (jobs.day.commit, "sync_folder", lambda folder: None),
+        (jobs.lake.posix, "sync_folder", lambda folder: None),
     ],
 )
 def test_a_broken_rule_is_noticed(

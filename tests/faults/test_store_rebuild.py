@@ -17,14 +17,14 @@ from pathlib import Path
 
 import pytest
 
-from jobs import storage
-from jobs.clean import clean
 from jobs.daily import Outcome
-from jobs.planning import Desk
+from jobs.day.plan import Desk
+from jobs.lake import posix
+from jobs.lake.clean import clean
+from jobs.lake.posix import Lake
 from jobs.rebuild import rebuild_day
-from jobs.storage import Lake
+from offsets.commit_log import read_manifest
 from offsets.errors import StoreFailed
-from offsets.ledger import read_manifest
 from tests.faults import story
 from tests.faults.store import Fault, some
 from tests.faults.story import HOLDER, Story, Trial, four_days, memory_folder
@@ -40,7 +40,7 @@ from tests.faults.test_store import (
     kill_after_the_rename,
     settle_all,
 )
-from tests.lake import places
+from tests.support.lake import places
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 """Arrow's writer closes its file when it is collected, and meets the fault again."""
@@ -199,13 +199,13 @@ def test_any_row_of_faulty_runs_and_rebuilds_ends_in_the_same_rows(seed: int) ->
 
 
 def exchange_without_a_sync(self: Lake, staged: Path, day: date) -> None:
-    storage._exchange(staged, self.day_folder(day))
+    posix._exchange(staged, self.day_folder(day))
 
 
 def exchange_in_two_steps(self: Lake, staged: Path, day: date) -> None:
-    storage.move(self.day_folder(day), staged.with_name("old"))
-    storage.move(staged, self.day_folder(day))
-    storage.sync_folder(self.root)
+    posix.move(self.day_folder(day), staged.with_name("old"))
+    posix.move(staged, self.day_folder(day))
+    posix.sync_folder(self.root)
 
 
 @pytest.mark.parametrize("broken", [exchange_without_a_sync, exchange_in_two_steps])

@@ -18,16 +18,16 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.amend import moves_open
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.storage import Lake
-from offsets.ledger import read_ledger
+from jobs.lake.late import has_unfinished_moves
+from jobs.lake.posix import Lake
+from offsets.commit_log import read_ledger
 from offsets.model import Verdict, midnight
-from tests.lake import places
-from tests.local_engine import ZONE, desk, order
-from tests.memory_topic import MemoryTopic
 from tests.reference import Coordinate
+from tests.support.lake import places
+from tests.support.local_engine import ZONE, desk, order
+from tests.support.memory_topic import MemoryTopic
 
 CLOSED = 20
 DAYS = [date(2026, 3, 1) + timedelta(days=step) for step in range(CLOSED + 1)]
@@ -139,7 +139,7 @@ def test_late_rows_of_twenty_days_are_seen_once_though_each_step_was_killed(
     assert len(newest.files_of(Verdict.LATE)) == CLOSED
     kills = 0
     with polled(lake) as looks:
-        while moves_open(Lake(lake), newest):
+        while has_unfinished_moves(Lake(lake), newest):
             for edge in range(4):  # the first edges are those of the next file
                 kills += killed(edge, lambda: run_day(desk(lake, topic, late=Late.AMEND), NEWEST))
                 seen = visible(lake)

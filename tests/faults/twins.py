@@ -11,10 +11,11 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, time
 from typing import Final
 
-from tests import memory_topic, reference
+from tests import reference
 from tests.faults.scripts import SHIFTS, STAMPS, Arrival
-from tests.local_engine import order
 from tests.reference import Coordinate, micros
+from tests.support import memory_topic
+from tests.support.local_engine import order
 
 WALL_CLOCK: Final = datetime(2026, 12, 1, tzinfo=UTC)
 HOUR: Final = 3_600_000_000

@@ -18,7 +18,7 @@ from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from jobs.demo.broker import BrokerProcess, answers
-from tests.brokers import Broker, MakeBroker
+from tests.support.brokers import Broker, MakeBroker
 
 
 def test_the_broker_would_create_a_topic_that_is_asked_for_in_passing(broker: Broker) -> None:

@@ -18,18 +18,18 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata  # type: ignore[a
 from confluent_kafka.cimpl import NewTopic
 
 import jobs.demo.broker
-import offsets.broker
+import offsets.kafka.client
 from jobs.demo.broker import BrokerProcess, free_ports
-from offsets.broker import Broker as Client
+from offsets.commit_log import Ledger
 from offsets.errors import BrokerUnavailable, OffsetsLost
-from offsets.ledger import Ledger
+from offsets.kafka.client import Broker as Client
+from offsets.kafka.offset_lookup import survey
+from offsets.kafka.reader import Stretch, digest_of
 from offsets.model import day_in
 from offsets.plan import plan_day
 from offsets.ranges import Offsets
-from offsets.survey import survey
-from offsets.topic import Stretch, digest_of
-from tests.brokers import Broker, MakeTopic
-from tests.produce import Record, Transactions, ms, send
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.produce import Record, Transactions, ms, send
 from tests.unit.test_plan import FIRST, NOW, TERMS, at
 
 LONG_MAX = str(2**63 - 1)
@@ -286,7 +286,7 @@ def test_a_stream_is_fetched_once(distant: tuple[str, str], monkeypatch: pytest.
     admin = AdminClient({"bootstrap.servers": near})
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
     send(near, "orders", [Record(0, random.Random(7).randbytes(size), ms(at(FIRST, 3)))] * count)
-    monkeypatch.setattr(offsets.broker, "AT_ONCE", 40)
+    monkeypatch.setattr(offsets.kafka.client, "AT_ONCE", 40)
     client = Client({"bootstrap.servers": far}, timedelta(seconds=20))
     client.watermarks("orders", [0])
     port = int(far.rpartition(":")[2])

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.brokers import Broker, MakeTopic
-from tests.engine import FIRST, Command, Configured
-from tests.oracle import midnight
-from tests.produce import every, send
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.engine import FIRST, Command, Configured
+from tests.support.judged import midnight
+from tests.support.produce import every, send
 
 SECONDS = 1.0
 PYTHON = "import asyncio, ssl, unittest, xmlrpc.client"

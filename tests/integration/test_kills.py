@@ -28,14 +28,14 @@ import pyarrow.parquet as pq
 import pyspark
 import pytest
 
-from jobs.source import Engine
-from tests import lake as lakes
-from tests.engine import Child, Command, Configured
-from tests.oracle import Said, assert_exact, night
-from tests.processes import command_of, descendants, jvm_of, lives, until
-from tests.soak.moments import Step, Steps
-from tests.soak.victims import Victim, all_of, kill_one
-from tests.two_days import DAYS
+from jobs.spark.engine import Engine
+from tests.soak.kill_points import Step, Steps
+from tests.soak.processes import Victim, all_of, kill_one
+from tests.support import lake as lakes
+from tests.support.engine import Child, Command, Configured
+from tests.support.judged import Said, assert_exact, night
+from tests.support.processes import command_of, descendants, jvm_of, lives, until
+from tests.support.two_days import DAYS
 
 WAIT = 60.0
 EXECUTOR = "CoarseGrainedExecutorBackend"

@@ -26,17 +26,17 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from jobs import source
 from jobs.demo.broker import BrokerProcess, free_ports
-from jobs.source import Engine
-from jobs.storage import Lake, LockHolder
-from tests import lake as lakes
-from tests.brokers import Broker, MakeBroker, MakeTopic
-from tests.engine import FIRST, Command, Configured, Ended, Sections
+from jobs.lake.posix import Lake, LockHolder
+from jobs.spark import engine
+from jobs.spark.engine import Engine
 from tests.integration.test_kills import assert_lock_free
-from tests.oracle import assert_exact, midnight, night, said
-from tests.processes import command_of, descendants, jvm_of, until
-from tests.produce import Record, every, ms, order, send
+from tests.support import lake as lakes
+from tests.support.brokers import Broker, MakeBroker, MakeTopic
+from tests.support.engine import FIRST, Command, Configured, Ended, Sections
+from tests.support.judged import assert_exact, midnight, night, said
+from tests.support.processes import command_of, descendants, jvm_of, until
+from tests.support.produce import Record, every, ms, order, send
 
 NEXT = FIRST + timedelta(days=1)
 MINUTE = timedelta(minutes=1)
@@ -294,9 +294,9 @@ def test_a_broker_that_dies_in_the_middle_of_a_run(
 
     It hangs for so long that the controller takes it for dead: for a while the cluster has no broker then.
     """
-    monkeypatch.setitem(source.READ, "kafkaConsumer.pollTimeoutMs", "2000")
-    monkeypatch.setitem(source.READ, "kafka.default.api.timeout.ms", "2000")
-    monkeypatch.setitem(source.READ, "kafka.request.timeout.ms", "2000")
+    monkeypatch.setitem(engine.READ, "kafkaConsumer.pollTimeoutMs", "2000")
+    monkeypatch.setitem(engine.READ, "kafka.default.api.timeout.ms", "2000")
+    monkeypatch.setitem(engine.READ, "kafka.request.timeout.ms", "2000")
     name = "orders"
     own = make_broker(settings={"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"})
     servers = own.bootstrap_servers

@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from offsets.broker import Broker as Client
-from offsets.errors import ConfigWrong
+from offsets.errors import ConfigError
+from offsets.kafka.client import Broker as Client
 from offsets.ranges import Offsets
-from tests.brokers import Broker, MakeTopic
-from tests.produce import Transactions, every, ms, send
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.produce import Transactions, every, ms, send
 
 AT = datetime(2026, 11, 18, 12, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -75,9 +75,9 @@ def test_a_header_key_that_is_no_text_ends_no_sample_that_needs_none(
     name = topic()
     send_header_keys(broker.bootstrap_servers, name, [b"ok", b"\xff\xfe", b"ok"], ms(AT))
     assert [each.offset for each in client.sample(name, 0, 0, 3, 1 << 20)] == [0, 1, 2]
-    with pytest.raises(ConfigWrong, match="other bytes at offset 1 of partition 0"):
+    with pytest.raises(ConfigError, match="other bytes at offset 1 of partition 0"):
         client.sample(name, 0, 0, 3, 1 << 20, headers=True)
-    with pytest.raises(ConfigWrong, match="other bytes at offset 1 of partition 0"):
+    with pytest.raises(ConfigError, match="other bytes at offset 1 of partition 0"):
         list(client.stream(name, 0, 0, 3, headers=True))
     assert [each.offset for each in client.stream(name, 0, 0, 3)] == [0, 1, 2]
 

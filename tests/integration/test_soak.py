@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import descendants, lives, until
+from tests.support.processes import descendants, lives, until
 
 SECONDS = 540.0
 SOAK = [sys.executable, "-m", "tests.soak", "soak", "--json"]

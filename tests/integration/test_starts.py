@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import jobs
-from tests import lake as lakes
-from tests.brokers import Broker, MakeTopic
-from tests.engine import FIRST, Child, Configured, Sections
-from tests.oracle import midnight
-from tests.produce import every, send
+from tests.support import lake as lakes
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.engine import FIRST, Child, Configured, Sections
+from tests.support.judged import midnight
+from tests.support.produce import every, send
 
 NAMELESS = 54_321
 # what belongs to root stays within reach, such as a Python below root's home

@@ -27,15 +27,15 @@ import structlog
 
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.planning import Desk
-from jobs.storage import Lake
-from offsets.errors import DayStopped
-from tests import lake as lakes
-from tests.engine import Child, Configured
-from tests.local_engine import desk
-from tests.memory_topic import MemoryTopic
-from tests.oracle import Said, assert_exact, night
-from tests.two_days import DAYS
+from jobs.day.plan import Desk
+from jobs.lake.posix import Lake
+from offsets.errors import KafkaDailyError
+from tests.support import lake as lakes
+from tests.support.engine import Child, Configured
+from tests.support.judged import Said, assert_exact, night
+from tests.support.local_engine import desk
+from tests.support.memory_topic import MemoryTopic
+from tests.support.two_days import DAYS
 from tests.unit.test_day import FIRST, SECOND, THIRD, three_days
 
 WAIT = 120.0
@@ -152,7 +152,7 @@ def _run_all(which: int, rounds: Sequence[Round], barrier: Barrier, told: Simple
 def _end_of(mine: Desk, day: date) -> str:
     try:
         return "already committed" if run_day(mine, day).already else "committed"
-    except DayStopped as stopped:
+    except KafkaDailyError as stopped:
         return type(stopped).__name__
 
 

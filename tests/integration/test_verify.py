@@ -13,21 +13,21 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-import jobs.steps
+import jobs.stages
 from jobs.daily import run_day
-from jobs.storage import Lake
-from jobs.verify.figures import Verified
-from jobs.verify.lake import verify
+from jobs.lake.posix import Lake
 from jobs.verify.level import Level
-from offsets.broker import Broker as Client
+from jobs.verify.result import Verified
+from jobs.verify.run import verify
 from offsets.errors import AuditFailed, OffsetsLost
+from offsets.kafka.client import Broker as Client
 from offsets.ranges import Offsets
-from tests.brokers import Broker, MakeTopic
-from tests.engine import Command, Configured
-from tests.local_engine import LocalEngine, desk, order
-from tests.memory_topic import Log, MemoryTopic, Record
-from tests.produce import Record as Sent
-from tests.produce import Transactions, ms
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.engine import Command, Configured
+from tests.support.local_engine import LocalEngine, desk, order
+from tests.support.memory_topic import Log, MemoryTopic, Record
+from tests.support.produce import Record as Sent
+from tests.support.produce import Transactions, ms
 from tests.unit.test_day import FIRST, SECOND, at
 
 PARTITIONS = 2
@@ -137,7 +137,7 @@ def test_a_batch_that_a_client_drops_is_caught_by_the_audit_and_else_by_kafka(
     with pytest.raises(AuditFailed, match="since Spark delivered none"):
         settle(lake, client, held, dropped={1})
     # a proof that finds nothing, as where the second client is blind too
-    monkeypatch.setattr(jobs.steps, "prove_gaps", lambda reader, topic, gaps, seed: tuple(gaps))
+    monkeypatch.setattr(jobs.stages, "prove_gaps", lambda reader, topic, gaps, seed: tuple(gaps))
     settle(lake, client, held, dropped={1})
     problems = look(lake, client).problems
     assert problems

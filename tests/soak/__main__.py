@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from jobs import render
-from jobs.__main__ import Json, _stopping, app, main
-from tests.soak.soak import run_soak
+from jobs.cli import tables
+from jobs.cli.commands import Json, _stopping, app, main
+from tests.soak.run import run_soak
 
 
 @app.command()
@@ -26,13 +26,13 @@ def soak(
 ) -> None:
     """Kill runs at random moments on a real broker, and look after each that every record is there once."""
     with _stopping(json):
-        console = render.err if json else None
+        console = tables.err if json else None
         found = run_soak(kills=kills, records=records, seed=seed, keep=keep, console=console)
         if json:
-            render.document(found.document())
+            tables.document(found.document())
         else:
-            render.out.print(found.table())
-            render.out.print(found.summary())
+            tables.out.print(found.table())
+            tables.out.print(found.summary())
 
 
 if __name__ == "__main__":

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from jobs.daily import run_day
-from jobs.sizing import COUNTED, WEIGHED, BatchLimit
-from jobs.source import Engine
-from tests.brokers import Broker, MakeTopic
-from tests.engine import FIRST, MakeDesk
-from tests.oracle import assert_exact, midnight, night, said
-from tests.produce import every, send
+from jobs.day.sizing import COUNTED, WEIGHED, BatchLimit
+from jobs.spark.engine import Engine
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.engine import FIRST, MakeDesk
+from tests.support.judged import assert_exact, midnight, night, said
+from tests.support.produce import every, send
 
 ARROW = "spark.sql.execution.arrow"
 

@@ -18,12 +18,12 @@ from confluent_kafka.cimpl import NewTopic
 from jobs.daily import run_day
 from offsets.errors import ContractChanged
 from offsets.plan import Accept
-from tests import lake as lakes
-from tests.brokers import Broker
-from tests.engine import FIRST, Command, Configured, MakeDesk
-from tests.oracle import FUTURE, Night, Said, assert_exact, judged, midnight, night
-from tests.produce import Record, ms, send
 from tests.reference import Coordinate, Fate
+from tests.support import lake as lakes
+from tests.support.brokers import Broker
+from tests.support.engine import FIRST, Command, Configured, MakeDesk
+from tests.support.judged import FUTURE, Night, Said, assert_exact, judged, midnight, night
+from tests.support.produce import Record, ms, send
 
 SEED = 20240330
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from jobs.daily import run_day
-from jobs.planning import Engine
-from tests import lake as lakes
-from tests.brokers import Broker, MakeTopic
-from tests.engine import FIRST, Command, Configured, MakeDesk
-from tests.oracle import assert_exact, midnight, night, said
-from tests.produce import every, send
+from jobs.day.plan import Engine
+from tests.support import lake as lakes
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.engine import FIRST, Command, Configured, MakeDesk
+from tests.support.judged import assert_exact, midnight, night, said
+from tests.support.produce import every, send
 
 NEXT = FIRST + timedelta(days=1)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from jobs.daily import run_day
-from tests import lake as lakes
-from tests.brokers import Broker, MakeTopic
-from tests.engine import FIRST, MakeDesk
-from tests.oracle import midnight
-from tests.produce import Record, ms, send
+from tests.support import lake as lakes
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.engine import FIRST, MakeDesk
+from tests.support.judged import midnight
+from tests.support.produce import Record, ms, send
 
 START, END = midnight(FIRST), midnight(FIRST + timedelta(days=1))
 STAMP = START + timedelta(hours=12)

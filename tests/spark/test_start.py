@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 from jobs.paths import class_archive
-from jobs.source import Engine
-from tests.processes import jvm_of
+from jobs.spark.engine import Engine
+from tests.support.processes import jvm_of
 
 
 def test_the_jvm_takes_its_classes_from_the_archive_that_set_up_made(engine: Engine) -> None:
@@ -18,7 +18,7 @@ def test_the_jvm_takes_its_classes_from_the_archive_that_set_up_made(engine: Eng
 
 
 LOGS = """
-from jobs.source import Engine
+from jobs.spark.engine import Engine
 with Engine({"spark.master": "local[1]"}, {}) as engine:
     manager = engine.session._jvm.org.apache.logging.log4j.LogManager
     manager.getLogger("odd").error('two\\n"lines"')

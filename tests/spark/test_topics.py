@@ -20,14 +20,14 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from jobs.daily import run_day
-from offsets.errors import ConfigWrong, OffsetsLost, TopicChanged
+from offsets.errors import ConfigError, OffsetsLost, TopicChanged
 from offsets.plan import Accept
-from tests import lake as lakes
-from tests.brokers import Broker, MakeTopic
-from tests.engine import FIRST, MakeDesk
-from tests.oracle import Said, assert_exact, midnight, night, said
-from tests.produce import Record, every, ms, order, send
 from tests.reference import Fate, Place
+from tests.support import lake as lakes
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.engine import FIRST, MakeDesk
+from tests.support.judged import Said, assert_exact, midnight, night, said
+from tests.support.produce import Record, every, ms, order, send
 
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]
 STEP = timedelta(minutes=10)
@@ -66,10 +66,10 @@ def test_three_partitions_added_between_days_lose_nothing(
 
 def test_an_unknown_topic_is_refused_and_not_created(admin: AdminClient, desk: MakeDesk, lake: Path) -> None:
     """The broker of the tests creates topics that are asked for in passing."""
-    with pytest.raises(ConfigWrong, match="no such topic"):
+    with pytest.raises(ConfigError, match="no such topic"):
         run_day(desk("never-made"), FIRST)
     assert "never-made" not in admin.list_topics(timeout=20).topics
-    assert ConfigWrong.exit_code == 2
+    assert ConfigError.exit_code == 2
 
 
 @pytest.mark.parametrize("records", [20, 80], ids=["fewer records", "more records"])

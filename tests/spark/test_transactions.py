@@ -13,12 +13,12 @@ from confluent_kafka import Consumer, TopicPartition
 
 from jobs.daily import run_day
 from offsets.errors import BrokerBehind
-from tests import lake as lakes
-from tests.brokers import Broker, MakeTopic
-from tests.engine import FIRST, Command, Configured, MakeDesk
-from tests.oracle import Said, assert_exact, midnight, night, said
-from tests.produce import Record, Transactions, every, order
 from tests.reference import Coordinate, Fate
+from tests.support import lake as lakes
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.engine import FIRST, Command, Configured, MakeDesk
+from tests.support.judged import Said, assert_exact, midnight, night, said
+from tests.support.produce import Record, Transactions, every, order
 
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]
 SEED = 7

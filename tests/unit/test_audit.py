@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from jobs.audit import Audited, audit, require_few_invalid
-from jobs.parquet import FileOptions, read_back
+from jobs.day.audit import Audited, audit, require_few_invalid
 from jobs.record.payload import NO_VALUE
-from jobs.report import ReadBack, TaskReport, WrittenFile
-from jobs.settle import Bounds
-from jobs.sink import TaskOrder, run_task
+from jobs.task.classify import DayBounds
+from jobs.task.parquet_writer import FileOptions, read_back
+from jobs.task.result import ReadBack, TaskResult, WrittenFile
+from jobs.task.task import TaskSpec, run_task
 from offsets.errors import AuditFailed, TooManyInvalid
 from offsets.model import (
     Accepted,
@@ -30,11 +30,11 @@ from offsets.model import (
     Verdict,
 )
 from offsets.ranges import Offsets
-from tests.local_engine import RULES, order, rows_of
-from tests.manifests import TOPIC
-from tests.memory_topic import Record
+from tests.support.local_engine import RULES, order, rows_of
+from tests.support.manifests import TOPIC
+from tests.support.memory_topic import Record
+from tests.unit.test_classify import DAY, DAYS
 from tests.unit.test_model import span
-from tests.unit.test_settle import DAY, DAYS
 
 NOON = DAY.start + timedelta(hours=12)
 STAMP = int(NOON.timestamp() * 1000)
@@ -51,7 +51,7 @@ class Case:
     """A day on its way to the audit; each test spoils one thing."""
 
     plan: DayPlan
-    reports: list[TaskReport]
+    reports: list[TaskResult]
     files: list[WrittenFile]
     read: Callable[[WrittenFile], ReadBack] = lambda file: read_back(Path(file.path))
 
@@ -100,7 +100,7 @@ def made(folder: Path, *, compacted: bool = False, without: frozenset[int] = fro
     folder.mkdir(exist_ok=True)
     day = plan(compacted=compacted)
     options = FileOptions(target_size=1 << 20, compression="zstd", origin={"topic": "orders"})
-    task = TaskOrder(rules=RULES, bounds=Bounds.of(day, RULES), attempts=str(folder), files=options)
+    task = TaskSpec(rules=RULES, bounds=DayBounds.of(day, RULES), attempts=str(folder), files=options)
     first = [record(at, 0) for at in range(2, 16) if at not in without]
     second = [record(at, 1) for at in range(4)]
     reports = [
@@ -255,7 +255,7 @@ def test_a_later_offset_that_was_settled_already_is_noticed(case: Case) -> None:
 @pytest.mark.parametrize("outside", [(18, 19), (0, 1)])
 def test_an_offset_outside_the_span_is_noticed(case: Case, outside: tuple[int, int]) -> None:
     delivered = case.reports[0].delivered[0]
-    case.reports.append(TaskReport(delivered={0: Offsets([outside])}))
+    case.reports.append(TaskResult(delivered={0: Offsets([outside])}))
     case.fails("asked for")
     assert delivered
 
@@ -263,15 +263,15 @@ def test_an_offset_outside_the_span_is_noticed(case: Case, outside: tuple[int, i
 @pytest.mark.parametrize(
     "stranger",
     [
-        TaskReport(delivered={7: Offsets([(0, 1)])}),
-        TaskReport(unfiled={Verdict.LATER_DAY: {7: Offsets([(0, 1)])}}),
-        TaskReport(
+        TaskResult(delivered={7: Offsets([(0, 1)])}),
+        TaskResult(unfiled={Verdict.LATER_DAY: {7: Offsets([(0, 1)])}}),
+        TaskResult(
             tally=(Tally(partition=7, verdict=Verdict.SKIPPED, rows=1, from_offset=0, until_offset=1),)
         ),
     ],
     ids=["delivered", "later", "tally"],
 )
-def test_a_partition_that_nobody_planned_is_noticed(case: Case, stranger: TaskReport) -> None:
+def test_a_partition_that_nobody_planned_is_noticed(case: Case, stranger: TaskResult) -> None:
     case.reports.append(stranger)
     case.fails(r"partitions \[7\]")
 
@@ -356,7 +356,7 @@ def test_an_offset_that_lies_twice_in_one_file_is_noticed(case: Case) -> None:
 # -- too many invalid ones
 
 
-def told(invalid: int, valid: int, settled: int = 0, skipped: int = 0) -> list[TaskReport]:
+def told(invalid: int, valid: int, settled: int = 0, skipped: int = 0) -> list[TaskResult]:
     rows = {
         Verdict.INVALID: invalid,
         Verdict.IN_DAY: valid,
@@ -374,7 +374,7 @@ def told(invalid: int, valid: int, settled: int = 0, skipped: int = 0) -> list[T
         )
         for number in range(5)
     ]
-    return [TaskReport(tally=tally, causes=tuple(causes)), TaskReport()]
+    return [TaskResult(tally=tally, causes=tuple(causes)), TaskResult()]
 
 
 @pytest.mark.parametrize(
@@ -442,6 +442,6 @@ def test_the_message_shows_the_three_commonest_causes_each_with_a_record() -> No
 
 def test_an_offset_that_two_tasks_count_is_left_to_the_audit() -> None:
     reports = [
-        TaskReport(tally=(Tally(partition=0, verdict=Verdict.IN_DAY, rows=5, from_offset=0, until_offset=5),))
+        TaskResult(tally=(Tally(partition=0, verdict=Verdict.IN_DAY, rows=5, from_offset=0, until_offset=5),))
     ]
     require_few_invalid(reports * 2, 0.001, 100)

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from jobs import render
-from jobs.clean import clean, orphans
+from jobs.cli import tables
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.steps import lock_holder, staging
-from jobs.storage import Lake, LockHolder
+from jobs.lake.clean import clean, orphans
+from jobs.lake.posix import Lake, LockHolder
+from jobs.stages import lock_holder, staging
 from offsets.errors import AuditFailed, LakeLocked, StoreFailed
-from tests.lake import files
-from tests.local_engine import desk
-from tests.memory_topic import MemoryTopic
+from tests.support.lake import files
+from tests.support.local_engine import desk
+from tests.support.memory_topic import MemoryTopic
 
 DAY = date(2026, 3, 28)
 HOLDER = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2026, 3, 30, tzinfo=UTC))
@@ -215,6 +215,6 @@ def test_names_in_staging_are_shown_as_they_are(lake: Lake, capsys: pytest.Captu
     names = ["2026-03-28.[red]", "[bold].[", "[.[x]"]
     for name in names:
         (lake.root / "_staging" / name).mkdir()
-    render.orphans(orphans(lake), datetime.now(UTC), removed=False)
+    tables.orphans(orphans(lake), datetime.now(UTC), removed=False)
     shown = capsys.readouterr().out
     assert all(part in shown for name in names for part in name.split("."))

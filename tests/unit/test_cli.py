@@ -20,16 +20,16 @@ import pytest
 import structlog
 from typer.testing import CliRunner
 
-import jobs.opening
-from jobs.__main__ import app
+import jobs.context
+from jobs.cli.commands import app
 from jobs.daily import run_day
-from jobs.planning import Desk
+from jobs.day.plan import Desk
+from jobs.lake.posix import Lake, LockHolder
 from jobs.record.columns import Column, parse_type
-from jobs.storage import Lake, LockHolder
 from offsets.errors import RunFailed
 from offsets.plan import Accept
-from tests.local_engine import LocalEngine, desk, settings
-from tests.memory_topic import MemoryTopic
+from tests.support.local_engine import LocalEngine, desk, settings
+from tests.support.memory_topic import MemoryTopic
 from tests.unit.test_day import FIRST, SECOND, a_lake, three_days
 from tests.unit.test_verify import part
 
@@ -97,7 +97,7 @@ def in_memory(config: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch)
     def opened(path: Path | None, accept: Accept | None = None, progress: Any = None) -> Iterator[Desk]:
         yield desk(config.parent / "lake", topic, now=NOW, engine=engine, accept=accept)
 
-    monkeypatch.setattr(jobs.opening, "opened", opened)
+    monkeypatch.setattr(jobs.context, "open_context", opened)
     return engine
 
 
@@ -134,7 +134,7 @@ def test_wrong_usage_ends_with_2_and_with_json_as_one_document(arguments: list[s
     assert (code, stdout) == (2, "")
     assert "--help" in json.loads(stderr)["event"]
     code, told = document(*arguments)
-    assert (code, told["error"], told["exit_code"]) == (2, "ConfigWrong", 2)
+    assert (code, told["error"], told["exit_code"]) == (2, "ConfigError", 2)
     assert found in told["found"]
     assert "--help" in told["do"]
     assert told["expected"]
@@ -359,7 +359,7 @@ def test_run_of_a_committed_day_says_so_and_ends_with_0(config: Path, in_memory:
     [
         (date(2026, 3, 30), 16, "EarlierDayMissing"),
         (date(2026, 3, 31), 10, "DayNotOver"),
-        (date(2026, 3, 1), 2, "ConfigWrong"),
+        (date(2026, 3, 1), 2, "ConfigError"),
     ],
 )
 def test_a_run_that_stops_ends_with_its_code_and_one_document(
@@ -440,7 +440,7 @@ def test_orphans_are_listed_and_removed_when_told_to(config: Path, lake: Path) -
     )
     for wrong in ("7", "a week", "-1d"):
         code, told = document("clean", "--config", config, "--older-than", wrong, "--execute")
-        assert (code, told["error"]) == (2, "ConfigWrong")
+        assert (code, told["error"]) == (2, "ConfigError")
     assert (lake / "_staging" / "2026-03-30.dead").exists()
     assert "removed" in invoke("clean", "--config", config, "--older-than", "0s", "--execute")[1]
     (lake / "_staging" / "2026-03-30.dead").mkdir(parents=True)
@@ -461,17 +461,17 @@ def process(*arguments: object, **extra: Any) -> subprocess.Popen[bytes]:
 IN_MEMORY = """
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
-import jobs.opening, jobs.__main__ as main
-from tests.local_engine import desk, order
-from tests.memory_topic import MemoryTopic
-topic, now, really = MemoryTopic(), datetime(2026, 3, 31, tzinfo=UTC), jobs.opening.opened
+import jobs.context, jobs.cli.commands as main
+from tests.support.local_engine import desk, order
+from tests.support.memory_topic import MemoryTopic
+topic, now, really = MemoryTopic(), datetime(2026, 3, 31, tzinfo=UTC), jobs.context.open_context
 for hours in range(10, 90, 10):
     topic.produce(0, order(now - timedelta(hours=hours)), now - timedelta(hours=hours))
 @contextmanager
 def opened(*arguments):
     with really(*arguments) as there:
         yield desk(there.lake.root, topic, now=now)
-jobs.opening.opened = opened
+jobs.context.open_context = opened
 main.main()
 """
 """The command line over a topic in memory, for a process of its own."""
@@ -585,7 +585,7 @@ def test_a_bug_is_one_document_in_the_log(config: Path) -> None:
 
 def test_a_bug_ends_with_70_and_a_traceback(config: Path, lake: Path) -> None:
     """A lake whose path is no folder at all is refused by name; what nobody thought of is a bug."""
-    code = "import jobs.inspect as i, jobs.__main__ as m; i.status = lambda *a: 1 / 0; m.main()"
+    code = "import jobs.lake.status as i, jobs.cli.commands as m; i.status = lambda *a: 1 / 0; m.main()"
     child = subprocess.run(
         [sys.executable, "-c", code, "status", "--config", config],
         capture_output=True,
@@ -652,7 +652,7 @@ def test_a_command_behind_nohup_outlives_its_terminal(config: Path) -> None:
 
 def test_a_committed_day_is_done_in_a_moment_without_spark_or_kafka(config: Path, lake: Path) -> None:
     code = (
-        "import sys, jobs.__main__ as m\n"
+        "import sys, jobs.cli.commands as m\n"
         "try: m.main()\n"
         "finally: print({n for n in sys.modules if n.split('.')[0] in"
         " ('pyspark', 'confluent_kafka', 'pyarrow', 'pandas')}, file=sys.stderr)"

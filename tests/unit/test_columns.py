@@ -16,10 +16,10 @@ from jobs.record.columns import (
     Scalar,
     Struct,
     ddl,
+    duplicate_name,
     field_problem,
     name_problem,
     parse_type,
-    twin_problem,
 )
 
 NAMES = st.text(min_size=1, max_size=6).filter(lambda name: field_problem(name) is None)
@@ -27,7 +27,7 @@ NAMES = st.text(min_size=1, max_size=6).filter(lambda name: field_problem(name) 
 
 def structs(inner: st.SearchStrategy[ColumnType]) -> st.SearchStrategy[ColumnType]:
     fields = st.lists(st.builds(Column, NAMES, inner), min_size=1, max_size=4).map(tuple)
-    return fields.filter(lambda found: twin_problem(found) is None).map(Struct)
+    return fields.filter(lambda found: duplicate_name(found) is None).map(Struct)
 
 
 TYPES: st.SearchStrategy[ColumnType] = st.recursive(

@@ -12,19 +12,19 @@ from typing import Any
 
 import pytest
 
-import jobs.commit
-import jobs.storage
-from jobs.audit import Audited
-from jobs.commit import RunStamp, commit
-from jobs.storage import Lake
-from offsets.errors import DayTaken, StoreFailed
+import jobs.day.commit
+import jobs.lake.posix
+from jobs.day.audit import Audited
+from jobs.day.commit import RunStamp, commit
+from jobs.lake.posix import Lake
+from offsets.errors import DayExists, StoreFailed
 from offsets.manifest import from_json
 from offsets.model import Manifest, Verdict
 from offsets.ranges import Offsets
-from tests.lake import files
-from tests.local_engine import Crash
+from tests.support.lake import files
+from tests.support.local_engine import Crash
 from tests.unit.test_audit import made
-from tests.unit.test_settle import DAY, DAYS
+from tests.unit.test_classify import DAY, DAYS
 
 STAMP = RunStamp(
     run_id="r1",
@@ -126,7 +126,7 @@ def test_a_folder_that_is_there_already_is_left_as_it_is(
     lake.day_folder(DAY.date).mkdir()
     if full:
         (lake.day_folder(DAY.date) / "mine").write_bytes(b"mine")
-    with pytest.raises(DayTaken):
+    with pytest.raises(DayExists):
         commit(lake, staged, audited, STAMP, amend=True)
     assert [path.name for path in lake.day_folder(DAY.date).iterdir()] == (["mine"] if full else [])
 
@@ -139,7 +139,7 @@ STEPS = ["make_folder", "move", "to_json", "_write", "sync_folder"]
 def test_a_crash_before_the_rename_leaves_nothing_to_see(
     lake: Lake, staged: Path, audited: Audited, monkeypatch: pytest.MonkeyPatch, step: str, nth: int
 ) -> None:
-    done: Callable[..., Any] = getattr(jobs.commit, step)
+    done: Callable[..., Any] = getattr(jobs.day.commit, step)
     calls = 0
 
     def crashing(*args: Any, **named: Any) -> Any:
@@ -149,7 +149,7 @@ def test_a_crash_before_the_rename_leaves_nothing_to_see(
             raise Crash
         return done(*args, **named)
 
-    monkeypatch.setattr(jobs.commit, step, crashing)
+    monkeypatch.setattr(jobs.day.commit, step, crashing)
     if step in ("to_json", "_write") and nth > 1:
         commit(lake, staged, audited, STAMP, amend=True)
         assert calls == 1
@@ -169,7 +169,7 @@ def test_a_sync_that_fails_after_the_rename_is_told_and_the_day_is_there(
     def failing(folder: Path) -> None:
         raise StoreFailed(expected=f"to sync {folder}", found="EIO", do="Look at the disk.")
 
-    monkeypatch.setattr(jobs.storage, "sync_folder", failing)
+    monkeypatch.setattr(jobs.lake.posix, "sync_folder", failing)
     with pytest.raises(StoreFailed):
         commit(lake, staged, audited, STAMP, amend=True)
     assert files(lake.root) == NAMES

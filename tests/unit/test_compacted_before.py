@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from jobs.daily import run_day
+from jobs.lake.posix import Lake
 from jobs.rebuild import rebuild_day
-from jobs.storage import Lake
-from jobs.verify.lake import verify
 from jobs.verify.level import Level
+from jobs.verify.run import verify
+from offsets.commit_log import read_chain
 from offsets.errors import AuditFailed, TopicChanged
-from offsets.ledger import read_chain
 from offsets.manifest import MANIFEST_NAME, _checksum
 from offsets.model import Verdict, after_compaction, midnight
-from tests.lake import places
-from tests.local_engine import ZONE, desk, order
-from tests.memory_topic import MemoryTopic
+from tests.support.lake import places
+from tests.support.local_engine import ZONE, desk, order
+from tests.support.memory_topic import MemoryTopic
 
 FIRST = date(2026, 3, 28)
 DAYS = [FIRST + timedelta(days=step) for step in range(4)]

@@ -26,7 +26,7 @@ from jobs.config.spark_keys import FIXED, is_local, why_fixed
 from jobs.config.strict_yaml import parse
 from jobs.record.columns import Decimal
 from jobs.record.rules import RecordFormat, TimeFormat, Tombstones
-from offsets.errors import ConfigWrong
+from offsets.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "conf" / "example.yaml"
@@ -72,8 +72,8 @@ def changed(**sections: str) -> str:
     return "".join(kept.values())
 
 
-def refusal(folder: Path, text: str, environ: dict[str, str] | None = None) -> ConfigWrong:
-    with pytest.raises(ConfigWrong) as caught:
+def refusal(folder: Path, text: str, environ: dict[str, str] | None = None) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
         load(write(folder, text), environ or {})
     return caught.value
 
@@ -248,13 +248,13 @@ def test_paths_count_from_the_config_file_wherever_the_job_is_started(
 def test_the_environment_names_the_file_where_the_command_does_not(tmp_path: Path) -> None:
     file = write(tmp_path, SMALLEST)
     assert load(None, {"KAFKA_DAILY_CONFIG": str(file)}).topic == "orders"
-    with pytest.raises(ConfigWrong, match=r"no such file. Copy conf/example\.yaml"):
+    with pytest.raises(ConfigError, match=r"no such file. Copy conf/example\.yaml"):
         load(tmp_path / "none.yaml", {"KAFKA_DAILY_CONFIG": str(file)})
 
 
 def test_a_config_that_nobody_named_says_how_to_make_one() -> None:
     with pytest.raises(
-        ConfigWrong, match=r"--config or KAFKA_DAILY_CONFIG; found neither. Copy conf/example\.yaml"
+        ConfigError, match=r"--config or KAFKA_DAILY_CONFIG; found neither. Copy conf/example\.yaml"
     ):
         load(None, {})
 
@@ -495,10 +495,10 @@ def test_an_empty_file_names_what_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigWrong, match="cannot read the file"):
+    with pytest.raises(ConfigError, match="cannot read the file"):
         load(tmp_path, {})
     (tmp_path / "latin.yaml").write_bytes(b"topic: caf\xe9")
-    with pytest.raises(ConfigWrong, match="not UTF-8"):
+    with pytest.raises(ConfigError, match="not UTF-8"):
         load(tmp_path / "latin.yaml", {})
 
 

@@ -12,16 +12,16 @@ import structlog
 
 from jobs.config import Late
 from jobs.daily import run_day
+from jobs.lake.posix import Lake
 from jobs.rebuild import rebuild_day
-from jobs.storage import Lake
-from jobs.verify.lake import verify
 from jobs.verify.level import Level
+from jobs.verify.run import verify
 from offsets.errors import LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
 from offsets.manifest import MANIFEST_NAME
 from offsets.model import day_in
-from tests.local_engine import ZONE, desk, order, settings
-from tests.memory_topic import MemoryTopic
-from tests.unprivileged import folder_of_nobody, unprivileged
+from tests.support.local_engine import ZONE, desk, order, settings
+from tests.support.memory_topic import MemoryTopic
+from tests.support.unprivileged import folder_of_nobody, unprivileged
 
 FIRST = settings(Path("x")).first
 DAYS = [day_in(ZONE, FIRST + timedelta(n)) for n in range(4)]

@@ -14,25 +14,26 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-import jobs.audit
-import jobs.commit
 import jobs.daily
-import jobs.merge
-import jobs.steps
-import jobs.storage
+import jobs.day.audit
+import jobs.day.commit
+import jobs.lake.posix
+import jobs.stages
+import jobs.task.small_files
 from jobs.daily import run_day
-from jobs.planning import due_days, next_due
+from jobs.day.plan import due_days, next_due
+from jobs.lake.posix import Lake, LockHolder
 from jobs.record.rules import Tombstones
-from jobs.storage import Lake, LockHolder
+from offsets.commit_log import read_ledger, read_manifest
 from offsets.errors import (
     AuditFailed,
     BrokerBehind,
-    ConfigWrong,
+    ConfigError,
     ContractChanged,
+    DayExists,
     DayNotOver,
-    DayStopped,
-    DayTaken,
     EarlierDayMissing,
+    KafkaDailyError,
     LakeLocked,
     LedgerBroken,
     OffsetsLost,
@@ -41,14 +42,13 @@ from offsets.errors import (
     TooManyInvalid,
     TopicChanged,
 )
-from offsets.ledger import read_ledger, read_manifest
+from offsets.kafka.recheck import prove_gaps
 from offsets.model import EndFrom, Manifest, Verdict
 from offsets.plan import Accept
-from offsets.recheck import prove_gaps
-from tests.lake import files, places
-from tests.local_engine import RULES, Crash, LocalEngine, desk, order
-from tests.memory_topic import MemoryTopic, Transaction
 from tests.reference import Fate, Place
+from tests.support.lake import files, places
+from tests.support.local_engine import RULES, Crash, LocalEngine, desk, order
+from tests.support.memory_topic import MemoryTopic, Transaction
 
 FIRST, SECOND, THIRD = date(2026, 3, 28), date(2026, 3, 29), date(2026, 3, 30)
 """In Europe/Amsterdam; the second has 23 hours."""
@@ -325,14 +325,14 @@ def test_staging_of_a_committed_day_is_gone(lake: Path) -> None:
 
 @pytest.mark.parametrize("error", [AuditFailed, StoreFailed, TopicChanged])
 def test_staging_of_a_run_that_failed_stays_where_it_is_evidence(
-    lake: Path, monkeypatch: pytest.MonkeyPatch, error: type[DayStopped]
+    lake: Path, monkeypatch: pytest.MonkeyPatch, error: type[KafkaDailyError]
 ) -> None:
     def stopped(*_: object) -> None:
         raise error(expected="one thing", found="another", do="Look.")
 
     topic = MemoryTopic()
     orders(topic, FIRST)
-    monkeypatch.setattr(jobs.steps, "recheck", stopped)
+    monkeypatch.setattr(jobs.stages, "recheck", stopped)
     with pytest.raises(error):
         run_day(desk(lake, topic), FIRST)
     kept = [name for name in files(lake) if name.startswith("_staging/") and name.endswith(".parquet.part")]
@@ -381,16 +381,16 @@ def test_a_day_whose_job_failed_leaves_nothing_visible_and_runs_again(lake: Path
 CRASHES: list[tuple[object, str]] = [
     (jobs.daily, "plan_patiently"),
     (Lake, "stage"),
-    (jobs.audit, "require_few_invalid"),
-    (jobs.merge, "merge_small"),
-    (jobs.audit, "audit"),
-    (jobs.steps, "recheck"),
-    (jobs.commit, "commit"),
-    (jobs.commit, "move"),
-    (jobs.commit, "to_json"),
-    (jobs.commit, "sync_folder"),
+    (jobs.day.audit, "require_few_invalid"),
+    (jobs.task.small_files, "merge_small_files"),
+    (jobs.day.audit, "audit"),
+    (jobs.stages, "recheck"),
+    (jobs.day.commit, "commit"),
+    (jobs.day.commit, "move"),
+    (jobs.day.commit, "to_json"),
+    (jobs.day.commit, "sync_folder"),
     (Lake, "commit"),
-    (jobs.storage, "move"),
+    (jobs.lake.posix, "move"),
     (Lake, "discard_staging"),
 ]
 
@@ -416,9 +416,9 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
             run_day(desk(lake, topic), THIRD)
     # the commit's own rename is the last step that can fail with the day there
     there = (where, step, after) in {
-        (jobs.commit, "commit", True),
+        (jobs.day.commit, "commit", True),
         (Lake, "commit", True),
-        (jobs.storage, "move", True),
+        (jobs.lake.posix, "move", True),
         (Lake, "discard_staging", False),
         (Lake, "discard_staging", True),
     }
@@ -431,8 +431,8 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
 
 FULL = StoreFailed(expected="sync", found="No space left on device (ENOSPC)", do="Free some.")
 WHERE: dict[str, tuple[object, str]] = {
-    "task": (jobs.storage.NewFile, "make_durable"),
-    "audit": (jobs.audit, "audit"),
+    "task": (jobs.lake.posix.NewFile, "make_durable"),
+    "audit": (jobs.day.audit, "audit"),
     "commit": (Lake, "commit"),
     "committed": (Lake, "commit"),
 }
@@ -494,9 +494,9 @@ def test_a_first_day_that_was_changed_afterwards_is_refused_also_when_nothing_is
     run_day(desk(lake, topic, now=now), FIRST)
     for first in (FIRST - timedelta(days=9), SECOND):
         there = desk(lake, topic, first=first, now=now)
-        with pytest.raises(ConfigWrong, match=r"day\.first: 2026-03-28"):
+        with pytest.raises(ConfigError, match=r"day\.first: 2026-03-28"):
             next_due(there)
-        with pytest.raises(ConfigWrong, match=r"day\.first: 2026-03-28"):
+        with pytest.raises(ConfigError, match=r"day\.first: 2026-03-28"):
             run_day(there, SECOND)
     assert run_day(desk(lake, topic, first=SECOND), FIRST).already
 
@@ -515,7 +515,7 @@ def test_a_day_that_is_not_over_says_so_also_where_earlier_ones_are_missing(
 
 
 def test_a_day_before_the_first_is_refused(lake: Path) -> None:
-    with pytest.raises(ConfigWrong):
+    with pytest.raises(ConfigError):
         run_day(desk(lake, MemoryTopic()), FIRST - timedelta(days=1))
 
 
@@ -548,7 +548,7 @@ def test_a_day_is_refused_until_its_grace_has_passed(lake: Path) -> None:
 
 def test_a_folder_of_somebody_else_is_never_touched(lake: Path) -> None:
     (lake / f"date={FIRST}").mkdir(parents=True)
-    with pytest.raises(DayTaken):
+    with pytest.raises(DayExists):
         run_day(desk(lake, MemoryTopic()), FIRST)
     assert files(lake) == set()
 
@@ -602,7 +602,7 @@ def test_a_topic_recreated_while_its_gaps_were_proved_is_noticed(
         orders(topic, FIRST)
         return proved
 
-    monkeypatch.setattr(jobs.steps, "prove_gaps", prove)
+    monkeypatch.setattr(jobs.stages, "prove_gaps", prove)
     with pytest.raises(TopicChanged, match="recreated while it was read"):
         run_day(desk(lake, topic), FIRST)
     assert not list(lake.glob("date=*"))

@@ -23,7 +23,7 @@ from jobs.record.decode import Decoded, Decoder
 from jobs.record.payload import MAX_NESTING, TOO_DEEP, nesting
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
 from jobs.record.schema import day_schema
-from jobs.record.slots import problems
+from jobs.record.wire_columns import problems
 
 AT = "2026-11-18T10:00:00Z"
 AT_MICROS = 1_794_996_000_000_000
@@ -395,7 +395,7 @@ def test_brackets_inside_strings_are_no_level(payload: bytes, levels: int) -> No
 
 
 def test_a_value_that_arrow_refuses_is_pinned_on_its_record_alone() -> None:
-    make = arrays.pinned(lambda values: (pa.array(values, pa.int32()), {}), parse_type("int"), "$.x")
+    make = arrays.bisect_failures(lambda values: (pa.array(values, pa.int32()), {}), parse_type("int"), "$.x")
     column, faults = make([1, None, 2**40, 3, "no", 5])
     assert column.to_pylist() == [1, None, None, 3, None, 5]
     assert faults == dict.fromkeys((2, 4), "Not a value of `int` - at `$.x`")

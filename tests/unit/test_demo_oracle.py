@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.demo.locations import Where
 from jobs.demo.oracle import Report, judge
-from jobs.demo.places import Where
-from jobs.demo.truth import Produced, read_truth, write_truth
+from jobs.demo.produced import Produced, read_truth, write_truth
 
 ZONE = "Europe/Amsterdam"
 FIRST, SECOND = date(2026, 3, 28), date(2026, 3, 29)  # the second has 23 hours

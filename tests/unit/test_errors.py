@@ -7,12 +7,12 @@ import pickle
 
 import pytest
 
-from jobs.__main__ import BUG
+from jobs.cli.commands import BUG
 from offsets import errors
-from offsets.errors import DayStopped
+from offsets.errors import KafkaDailyError
 
 CODES = {
-    "ConfigWrong": 2,
+    "ConfigError": 2,
     "DayNotOver": 10,
     "LakeLocked": 11,
     "BrokerUnavailable": 12,
@@ -24,7 +24,7 @@ CODES = {
     "TopicChanged": 21,
     "LedgerBroken": 22,
     "AuditFailed": 23,
-    "DayTaken": 24,
+    "DayExists": 24,
     "ContractChanged": 25,
     "TooManyInvalid": 26,
     "StoreFailed": 27,
@@ -32,7 +32,7 @@ CODES = {
     "Interrupted": 130,
     "Terminated": 143,
 }
-KINDS = sorted(DayStopped.__subclasses__(), key=lambda kind: kind.exit_code)
+KINDS = sorted(KafkaDailyError.__subclasses__(), key=lambda kind: kind.exit_code)
 
 
 def test_the_exit_codes_are_those_of_the_protocol() -> None:
@@ -48,7 +48,7 @@ def test_no_error_is_a_kind_of_another() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_an_error_comes_back_from_another_process_as_it_was(kind: type[DayStopped]) -> None:
+def test_an_error_comes_back_from_another_process_as_it_was(kind: type[KafkaDailyError]) -> None:
     error = kind(expected="A", found="B", do="Do C.", partition=3, offset=7)
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind

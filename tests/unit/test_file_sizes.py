@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from jobs.daily import run_day
-from jobs.planning import make_plan
-from jobs.report import TaskReport
-from jobs.sampling import PLACES, SAMPLE_BYTES, SAMPLE_ROWS, SECONDS, places, sampled_row_bytes
-from jobs.settle import Bounds
-from jobs.sink import TaskOrder
-from jobs.steps import file_options
-from offsets.ledger import read_ledger
+from jobs.day.plan import make_plan
+from jobs.day.sampling import PLACES, SAMPLE_BYTES, SAMPLE_ROWS, SECONDS, places, sampled_row_bytes
+from jobs.stages import file_options
+from jobs.task.classify import DayBounds
+from jobs.task.result import TaskResult
+from jobs.task.task import TaskSpec
+from offsets.commit_log import read_ledger
 from offsets.model import Manifest, Verdict, day_in
-from tests.local_engine import RULES, ZONE, LocalEngine, desk, order
-from tests.memory_topic import MemoryTopic, Transaction
+from tests.support.local_engine import RULES, ZONE, LocalEngine, desk, order
+from tests.support.memory_topic import MemoryTopic, Transaction
 
 FIRST = date(2026, 3, 28)
 NEXT = FIRST + timedelta(days=1)
@@ -40,10 +40,10 @@ Text = Callable[[], str]
 class WatchedEngine(LocalEngine):
     """Keeps what the tasks reported."""
 
-    reports: list[TaskReport] = field(default_factory=list)
+    reports: list[TaskResult] = field(default_factory=list)
 
-    def settle(self, *given: Any, **named: Any) -> list[TaskReport]:
-        self.reports = super().settle(*given, **named)
+    def run_tasks(self, *given: Any, **named: Any) -> list[TaskResult]:
+        self.reports = super().run_tasks(*given, **named)
         return self.reports
 
 
@@ -112,9 +112,9 @@ def sample(tmp_path: Path, topic: MemoryTopic, **changed: Any) -> tuple[float | 
     plan = make_plan(here, read_ledger(here.lake), FIRST).plan
     rules = here.settings.rules
     (tmp_path / "attempts").mkdir()
-    task = TaskOrder(
+    task = TaskSpec(
         rules=rules,
-        bounds=Bounds.of(plan, rules),
+        bounds=DayBounds.of(plan, rules),
         attempts=str(tmp_path / "attempts"),
         files=file_options(here, plan),
     )
@@ -159,9 +159,9 @@ def test_a_sample_that_cannot_be_had_leaves_the_guess(tmp_path: Path) -> None:
     here = desk(tmp_path / "lake", topic, invalid_limit=1.0, engine=LocalEngine(topic), **SIZES)
     plan = make_plan(here, read_ledger(here.lake), FIRST).plan
     (tmp_path / "sample").write_text("no folder")
-    task = TaskOrder(
+    task = TaskSpec(
         rules=RULES,
-        bounds=Bounds.of(plan, RULES),
+        bounds=DayBounds.of(plan, RULES),
         attempts=str(tmp_path / "attempts"),
         files=file_options(here, plan),
     )

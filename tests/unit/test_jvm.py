@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from jobs.jvm import Jvm
+from jobs.spark.jvm import Jvm
 
 REFUSED = """WARNING: Using incubator modules: jdk.incubator.vector
 Invalid maximum heap size: -Xmxlots
@@ -79,7 +79,7 @@ def test_a_death_is_told_by_its_signal_or_its_code(script: str, death: str) -> N
 
 
 def test_a_jvm_that_lives_has_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jobs.jvm.A_MOMENT", 0.05)
+    monkeypatch.setattr("jobs.spark.jvm.A_MOMENT", 0.05)
     jvm = Jvm()
     assert jvm.death() is None
     with jvm.launching() as how:

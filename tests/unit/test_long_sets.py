@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from jobs.daily import run_day
-from jobs.inspect import status
-from jobs.planning import next_due, preview
+from jobs.day.plan import next_due, preview
+from jobs.lake.posix import Lake, exchange
+from jobs.lake.status import status
 from jobs.rebuild import rebuild_day
-from jobs.storage import Lake, exchange
-from jobs.verify.lake import verify
 from jobs.verify.level import Level
+from jobs.verify.run import verify
+from offsets.commit_log import read_chain
 from offsets.errors import LedgerBroken
-from offsets.ledger import read_chain
 from offsets.manifest import LISTS_NAME, LONG, MANIFEST_NAME, _checksum
 from offsets.model import Verdict, day_in, midnight
-from tests.local_engine import ZONE, desk, order, settings
-from tests.memory_topic import MemoryTopic, Transaction
+from tests.support.local_engine import ZONE, desk, order, settings
+from tests.support.memory_topic import MemoryTopic, Transaction
 
 FIRST = settings(Path("x")).first
 DAYS = [day_in(ZONE, FIRST + timedelta(n)) for n in range(3)]

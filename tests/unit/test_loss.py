@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from jobs.daily import Outcome, run_day
-from jobs.storage import Lake
-from offsets.errors import AuditFailed, ConfigWrong, OffsetsLost
-from offsets.ledger import read_chain
+from jobs.lake.posix import Lake
+from offsets.commit_log import read_chain
+from offsets.errors import AuditFailed, ConfigError, OffsetsLost
 from offsets.model import LostOffsets, midnight
 from offsets.plan import Accept
-from tests.lake import places
-from tests.local_engine import ZONE, LocalEngine, desk, order
-from tests.memory_topic import MemoryTopic, Transaction
+from tests.support.lake import places
+from tests.support.local_engine import ZONE, LocalEngine, desk, order
+from tests.support.memory_topic import MemoryTopic, Transaction
 
 FIRST, SECOND, THIRD = (date(2026, 3, day) for day in (28, 29, 30))
 LOST = LostOffsets(partition=0, from_offset=2, until_offset=7)
@@ -76,14 +76,14 @@ def test_only_just_what_is_lost_can_be_accepted(lake: Path, topic: MemoryTopic, 
     topic.retain_from(0, 7)
     with pytest.raises(OffsetsLost):
         run(lake, topic, SECOND, wrong)
-    with pytest.raises(ConfigWrong, match="are not lost"):
+    with pytest.raises(ConfigError, match="are not lost"):
         run(lake, topic, SECOND, LOST, wrong)
     assert not (lake / f"date={SECOND}").exists()
 
 
 def test_what_is_not_lost_cannot_be_accepted(lake: Path, topic: MemoryTopic) -> None:
     run(lake, topic, FIRST)
-    with pytest.raises(ConfigWrong, match="are not lost"):
+    with pytest.raises(ConfigError, match="are not lost"):
         run(lake, topic, SECOND, LOST)
 
 

@@ -29,7 +29,7 @@ from offsets.model import (
     PartitionCheckpoint,
 )
 from offsets.ranges import Offsets
-from tests import manifests
+from tests.support import manifests
 
 FROZEN = Path(__file__).parents[1] / "data"
 

@@ -10,8 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsets.errors import BrokerBehind, ContractChanged, DayNotOver, DayStopped, OffsetsLost, TopicChanged
-from offsets.ledger import Ledger
+from offsets.commit_log import Ledger
+from offsets.errors import (
+    BrokerBehind,
+    ContractChanged,
+    DayNotOver,
+    KafkaDailyError,
+    OffsetsLost,
+    TopicChanged,
+)
+from offsets.kafka.offset_lookup import survey
+from offsets.kafka.reader import digest_of
 from offsets.model import (
     Anchor,
     Checkpoint,
@@ -27,10 +36,8 @@ from offsets.model import (
 )
 from offsets.plan import MOST_RANGES, Accept, Terms, bounds, next_checkpoint, plan_day, reads_of, require_over
 from offsets.ranges import Offsets
-from offsets.survey import survey
-from offsets.topic import digest_of
-from tests.manifests import CONTRACT, TOPIC, empty
-from tests.memory_topic import MemoryTopic, Transaction
+from tests.support.manifests import CONTRACT, TOPIC, empty
+from tests.support.memory_topic import MemoryTopic, Transaction
 
 FIRST, SECOND = date(2026, 5, 1), date(2026, 5, 2)
 ZONE = "Europe/Amsterdam"
@@ -98,7 +105,7 @@ def topic_of(records: int, partitions: int = 1, **settings: Any) -> MemoryTopic:
     return topic
 
 
-def says(stopped: pytest.ExceptionInfo[DayStopped], *words: str) -> None:
+def says(stopped: pytest.ExceptionInfo[KafkaDailyError], *words: str) -> None:
     for word in words:
         assert word in str(stopped.value)
     assert stopped.value.do

@@ -20,21 +20,23 @@ import pyarrow.parquet as pq
 import pytest
 import structlog
 
-from jobs import sink, storage
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
-from jobs.planning import preview
+from jobs.day.plan import preview
+from jobs.lake import posix
+from jobs.lake.posix import Lake
 from jobs.rebuild import rebuild_day
 from jobs.record import rules
 from jobs.record.columns import Column, Kind, Scalar
-from jobs.storage import Lake
-from jobs.verify.lake import verify
+from jobs.task import task
 from jobs.verify.level import Level
+from jobs.verify.run import verify
+from offsets.commit_log import read_chain, read_ledger, read_manifest
 from offsets.errors import (
     AuditFailed,
-    ConfigWrong,
+    ConfigError,
     ContractChanged,
-    DayTaken,
+    DayExists,
     EarlierDayMissing,
     LedgerBroken,
     OffsetsLost,
@@ -42,14 +44,13 @@ from offsets.errors import (
     TopicChanged,
     VerifyFailed,
 )
-from offsets.ledger import read_chain, read_ledger, read_manifest
 from offsets.manifest import MANIFEST_NAME, to_json
 from offsets.model import Checkpoint, LostOffsets, Verdict, midnight
 from offsets.plan import Accept
-from tests.lake import files, places
-from tests.local_engine import RULES, ZONE, Crash, LocalEngine, desk, order
-from tests.memory_topic import MemoryTopic
 from tests.reference import Fate, Place
+from tests.support.lake import files, places
+from tests.support.local_engine import RULES, ZONE, Crash, LocalEngine, desk, order
+from tests.support.memory_topic import MemoryTopic
 
 FIRST, SECOND, THIRD, FOURTH = DAYS = [date(2026, 3, day) for day in (28, 29, 30, 31)]
 
@@ -425,7 +426,7 @@ def test_a_day_that_another_version_judged_otherwise_stays_and_the_message_names
     topic.produce(0, order(sixties), sixties)
     move_on(topic)
     with monkeypatch.context() as older:
-        older.setattr(sink, "_stamps", stamps_as_0_1_0_read_them)
+        older.setattr(task, "_stamps", stamps_as_0_1_0_read_them)
         for day in (*DAYS, FIFTH):
             run_day(desk(lake, topic, late=Late.AMEND), day)
     before = state(lake)
@@ -433,7 +434,7 @@ def test_a_day_that_another_version_judged_otherwise_stays_and_the_message_names
     with pytest.raises(AuditFailed, match="build it again with kafka-daily 0, which wrote it"):
         rebuild(lake, topic, judged)
     assert state(lake) == before
-    monkeypatch.setattr(sink, "_stamps", stamps_as_0_1_0_read_them)
+    monkeypatch.setattr(task, "_stamps", stamps_as_0_1_0_read_them)
     rebuild(lake, topic, judged)
     assert state(lake) == before
 
@@ -444,7 +445,7 @@ def test_a_store_that_cannot_exchange_keeps_the_old_day(
     def refuse(*_: object) -> None:
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(storage, "_exchange", refuse)
+    monkeypatch.setattr(posix, "_exchange", refuse)
     refused(lake, topic, StoreFailed, "in one step")
 
 
@@ -455,7 +456,7 @@ def test_a_store_that_cannot_exchange_is_refused_before_anything_is_read(
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(storage, "_exchange", refuse)
+    monkeypatch.setattr(posix, "_exchange", refuse)
     engine = LocalEngine(topic)
     refused(lake, topic, StoreFailed, "file system that has Linux's renameat2", engine=engine)
     assert engine.jobs == 0
@@ -470,7 +471,7 @@ def test_the_old_day_stays_in_staging_while_its_successor_may_not_be_durable(
 ) -> None:
     """A loss of power would undo the exchange, and the old folder is the day again: with all its files."""
     old = files(lake / f"date={SECOND}")
-    sync = storage.sync_folder
+    sync = posix.sync_folder
 
     def unsure(folder: Path) -> None:
         if folder == lake and (lake / f"date={SECOND}").stat().st_ino not in before:
@@ -478,7 +479,7 @@ def test_the_old_day_stays_in_staging_while_its_successor_may_not_be_durable(
         sync(folder)
 
     before = {(lake / f"date={SECOND}").stat().st_ino}
-    monkeypatch.setattr(storage, "sync_folder", unsure)
+    monkeypatch.setattr(posix, "sync_folder", unsure)
     with pytest.raises(StoreFailed, match="to sync"):
         rebuild(lake, topic, SECOND)
     (left,) = (lake / "_staging").glob("*/day")
@@ -488,7 +489,7 @@ def test_the_old_day_stays_in_staging_while_its_successor_may_not_be_durable(
 
 def test_only_a_committed_day_is_built_again(lake: Path, topic: MemoryTopic) -> None:
     for day in (FIRST - timedelta(days=1), FOURTH + timedelta(days=1)):
-        with pytest.raises(ConfigWrong, match="--force"):
+        with pytest.raises(ConfigError, match="--force"):
             rebuild(lake, topic, day)
 
 
@@ -528,7 +529,7 @@ def test_a_loss_is_not_accepted_of_a_day_that_is_built_again(
     lake: Path, topic: MemoryTopic, accept: Accept
 ) -> None:
     engine = LocalEngine(topic)
-    refused(lake, topic, ConfigWrong, "Leave the option out", accept=accept, engine=engine)
+    refused(lake, topic, ConfigError, "Leave the option out", accept=accept, engine=engine)
     assert engine.jobs == 0
 
 
@@ -591,7 +592,7 @@ def test_the_newest_day_without_its_manifest_is_settled_again_and_each_row_stays
     move_on(topic)
     lose(lake / f"date={FOURTH}", what)
     for day in (FOURTH, FIFTH):
-        with pytest.raises((DayTaken, LedgerBroken, EarlierDayMissing)) as stopped:
+        with pytest.raises((DayExists, LedgerBroken, EarlierDayMissing)) as stopped:
             run_day(desk(lake, topic, late=Late.AMEND), day)
         if what != "folder" or day == FOURTH:
             assert "--force" in str(stopped.value)
@@ -972,7 +973,9 @@ def test_two_days_that_are_lost_apart_from_each_other_are_built_one_after_the_ot
     for day in (one, other):
         lose(lake / f"date={day}", harm)
     first, then = (one, other) if harm == "folder" else (other, one)
-    with pytest.raises((LedgerBroken, DayTaken), match=f"--date {first} --force|date={first}/_manifest.json"):
+    with pytest.raises(
+        (LedgerBroken, DayExists), match=f"--date {first} --force|date={first}/_manifest.json"
+    ):
         rebuild(lake, topic, then)
     rebuild(lake, topic, first)
     rebuild(lake, topic, then)
@@ -1024,7 +1027,7 @@ def test_a_newest_day_without_its_manifest_beside_another_one_is_built_first(
     before = state(lake)
     for day in (SECOND, FOURTH):
         lose(lake / f"date={day}", "manifest")
-    with pytest.raises(DayTaken, match=f"--date {FOURTH} --force"):
+    with pytest.raises(DayExists, match=f"--date {FOURTH} --force"):
         rebuild(lake, topic, SECOND)
     rebuild(lake, topic, FOURTH)
     rebuild(lake, topic, SECOND)
@@ -1052,7 +1055,7 @@ def test_a_newest_day_without_its_manifest_does_not_wait_for_what_the_day_before
     lose(lake / f"date={FOURTH}", "manifest")
     for path in lake.glob(f"date={SECOND}/late-{THIRD}-*"):
         path.unlink()
-    with pytest.raises(DayTaken, match=f"--date {FOURTH} --force"):
+    with pytest.raises(DayExists, match=f"--date {FOURTH} --force"):
         rebuild(lake, topic, SECOND)
     rebuild(lake, topic, FOURTH)
     rebuild(lake, topic, SECOND)
@@ -1082,12 +1085,12 @@ def test_a_folder_that_somebody_named_like_the_calendars_first_or_last_day_is_no
     before, folder = state(lake), lake / f"date={edge}"
     folder.mkdir()
     for day in (FOURTH, edge):
-        with pytest.raises((DayTaken, LedgerBroken)):
+        with pytest.raises((DayExists, LedgerBroken)):
             rebuild(lake, topic, day)
-    with pytest.raises((LedgerBroken, ConfigWrong), match=r"move it away|first day of this lake"):
+    with pytest.raises((LedgerBroken, ConfigError), match=r"move it away|first day of this lake"):
         rebuild(lake, topic, edge)
     lose(lake / f"date={FOURTH}", "folder")
-    with suppress(DayTaken, LedgerBroken):
+    with suppress(DayExists, LedgerBroken):
         rebuild(lake, topic, FOURTH)
     folder.rmdir()
     rebuild(lake, topic, FOURTH)
@@ -1099,7 +1102,7 @@ def test_the_calendars_first_and_last_day_can_never_be_run(
     lake: Path, topic: MemoryTopic, edge: date
 ) -> None:
     for step in (run_day, preview, rebuild_day):
-        with pytest.raises(ConfigWrong):
+        with pytest.raises(ConfigError):
             step(desk(lake, topic), edge)
 
 
@@ -1111,7 +1114,7 @@ def test_a_lost_first_day_comes_back_from_a_backup_alone(
     before = state(lake)
     lose(lake / f"date={FIRST}", harm)
     for command in (run_day, rebuild_day):
-        with pytest.raises((LedgerBroken, DayTaken), match=r"(?i)restore .* from a backup") as stopped:
+        with pytest.raises((LedgerBroken, DayExists), match=r"(?i)restore .* from a backup") as stopped:
             command(desk(lake, topic, late=Late.AMEND), FIRST)
         assert "--force" not in str(stopped.value)
     shutil.rmtree(lake / f"date={FIRST}", ignore_errors=True)

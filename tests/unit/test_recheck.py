@@ -7,15 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from offsets.commit_log import Ledger
 from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
-from offsets.ledger import Ledger
+from offsets.kafka.offset_lookup import survey
+from offsets.kafka.reader import SeenRecord, Stretch, digest_of
+from offsets.kafka.recheck import NEAR, PROBES, prove_gaps, recheck
 from offsets.model import Anchor, Checkpoint, DayPlan, Gaps, day_in
 from offsets.plan import next_checkpoint, plan_day
 from offsets.ranges import Offsets
-from offsets.recheck import NEAR, PROBES, prove_gaps, recheck
-from offsets.survey import survey
-from offsets.topic import SeenRecord, Stretch, digest_of
-from tests.memory_topic import MemoryTopic
+from tests.support.memory_topic import MemoryTopic
 from tests.unit.test_plan import FIRST, NOW, TERMS, ZONE, at
 
 

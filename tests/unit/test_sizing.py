@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.sizing import (
+from jobs.day.sizing import (
     COUNTED,
     FILES_PER_TASK,
     LARGE_MESSAGE,
@@ -27,9 +27,9 @@ from jobs.sizing import (
 )
 from offsets.model import DayPlan, PartitionCheckpoint
 from offsets.ranges import Offsets
-from tests.manifests import full
+from tests.support.manifests import full
+from tests.unit.test_classify import DAY
 from tests.unit.test_model import plan, span
-from tests.unit.test_settle import DAY
 
 MIB = 1 << 20
 

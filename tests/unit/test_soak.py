@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from offsets.errors import VerifyFailed
-from tests.soak.moments import Mark, Moment, Pace, Step, Steps
-from tests.soak.soak import _require_lawful
-from tests.soak.victims import Victim, kill_one
+from tests.soak.kill_points import Mark, Moment, Pace, Step, Steps
+from tests.soak.processes import Victim, kill_one
+from tests.soak.run import _require_lawful
 
 
 def test_a_step_begins_with_its_line_and_with_no_half_of_one(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 
-from jobs.streams import _stream
+from jobs.cli.streams import _stream
 
 
 def test_a_slow_reader_of_a_pipe_that_does_not_wait_is_given_everything() -> None:

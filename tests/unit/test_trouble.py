@@ -12,10 +12,10 @@ from threading import Thread
 
 import pytest
 
-from offsets.broker import Broker
-from offsets.errors import BrokerUnavailable, ConfigWrong, DayStopped
-from offsets.topic import Stretch
-from offsets.trouble import CHECK, advice_for, cleaned
+from offsets.errors import BrokerUnavailable, ConfigError, KafkaDailyError
+from offsets.kafka.client import Broker
+from offsets.kafka.reader import Stretch
+from offsets.kafka.trouble import CHECK, advice_for, cleaned
 
 Answer = Callable[[socket.socket], None]
 
@@ -45,9 +45,9 @@ def listening(answer: Answer) -> Iterator[str]:
         yield f"127.0.0.1:{server.getsockname()[1]}"
 
 
-def stopped(servers: str, client: Mapping[str, str] | None = None) -> DayStopped:
+def stopped(servers: str, client: Mapping[str, str] | None = None) -> KafkaDailyError:
     broker = Broker({"bootstrap.servers": servers, **(client or {})}, timedelta(seconds=1.5))
-    with pytest.raises(DayStopped) as raised:
+    with pytest.raises(KafkaDailyError) as raised:
         broker.describe("orders")
     broker.close()
     return raised.value
@@ -89,7 +89,7 @@ def test_a_port_that_speaks_tls() -> None:
 def test_tls_on_a_port_that_speaks_without() -> None:
     with listening(as_http) as servers:
         found = stopped(servers, {"security.protocol": "SSL"})
-    assert isinstance(found, ConfigWrong)
+    assert isinstance(found, ConfigError)
     assert "SSL handshake failed" in found.found
     assert "asks for TLS" in found.do
 

@@ -21,22 +21,22 @@ import pytest
 import structlog
 
 import jobs.daily
-import jobs.verify.lake
-from jobs import render
+import jobs.verify.run
+from jobs.cli import tables
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.parquet import read_back
+from jobs.lake.posix import Lake, sha256_and_size
 from jobs.rebuild import rebuild_day
 from jobs.record.rules import Tombstones
-from jobs.storage import Lake, hashed
-from jobs.verify.chain import Summary, day_problems, read_chain
-from jobs.verify.figures import DayLedger, Verified
-from jobs.verify.files import strangers
-from jobs.verify.lake import verify
+from jobs.task.parquet_writer import read_back
+from jobs.verify.files import unknown_files
 from jobs.verify.level import Level
+from jobs.verify.manifests import Summary, day_problems, read_chain
+from jobs.verify.result import DayLedger, Verified
+from jobs.verify.run import verify
+from offsets.commit_log import read_manifest
 from offsets.days import runs_of
-from offsets.errors import ConfigWrong
-from offsets.ledger import read_manifest
+from offsets.errors import ConfigError
 from offsets.manifest import MANIFEST_NAME, from_json, to_json
 from offsets.model import (
     Accepted,
@@ -50,10 +50,10 @@ from offsets.model import (
 )
 from offsets.plan import Accept
 from offsets.ranges import Offsets
-from tests.lake import places
-from tests.local_engine import RULES, desk, order
-from tests.manifests import empty, full
-from tests.memory_topic import MemoryTopic, Transaction
+from tests.support.lake import places
+from tests.support.local_engine import RULES, desk, order
+from tests.support.manifests import empty, full
+from tests.support.memory_topic import MemoryTopic, Transaction
 from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, at, orders, three_days
 
 DAYS = (FIRST, SECOND, THIRD)
@@ -159,7 +159,7 @@ def test_a_whole_lake_is_green_and_every_offset_has_a_class(
 ) -> None:
     found = look(amended, level, topic)
     assert found.problems == ()
-    assert (found.days, found.rows, found.open_moves) == (3, 25, ())
+    assert (found.days, found.rows, found.unfinished_moves) == (3, 25, ())
     assert found.files == sum(len(manifest_of(amended, day).files) for day in DAYS)
     assert found.bytes == sum(path.stat().st_size for path in amended.rglob("*.parquet"))
     for day in found.ledger:
@@ -192,7 +192,7 @@ def test_of_a_lake_without_a_committed_day_nothing_is_proved(
 ) -> None:
     if made:
         (tmp_path / "none").mkdir()
-    with pytest.raises(ConfigWrong, match=r"committed days at .*none; found .* Correct `lake.path`"):
+    with pytest.raises(ConfigError, match=r"committed days at .*none; found .* Correct `lake.path`"):
         look(tmp_path / "none", level, topic)
 
 
@@ -201,7 +201,7 @@ def test_of_a_lake_without_a_committed_day_nothing_is_proved(
 def test_of_a_day_that_was_never_committed_nothing_is_proved(
     lake: Path, topic: MemoryTopic, day: date, level: Level
 ) -> None:
-    with pytest.raises(ConfigWrong, match=f"{day}, and days from {FIRST} to {THIRD}"):
+    with pytest.raises(ConfigError, match=f"{day}, and days from {FIRST} to {THIRD}"):
         look(lake, level, topic, only=day)
 
 
@@ -248,7 +248,7 @@ def void(_: object) -> None:
 
 def once(monkeypatch: pytest.MonkeyPatch, after: str, *do: Callable[[], None]) -> None:
     """Let something happen after a step of the verification, a thing a call."""
-    step, left = getattr(jobs.verify.lake, after), list(do)
+    step, left = getattr(jobs.verify.run, after), list(do)
 
     def stepped(*arguments: Any) -> Any:
         found = step(*arguments)
@@ -256,11 +256,11 @@ def once(monkeypatch: pytest.MonkeyPatch, after: str, *do: Callable[[], None]) -
             left.pop(0)()
         return found
 
-    monkeypatch.setattr(jobs.verify.lake, after, stepped)
+    monkeypatch.setattr(jobs.verify.run, after, stepped)
 
 
 @pytest.mark.parametrize("level", list(Level))
-@pytest.mark.parametrize("step", ["read_chain", "locate", "strangers", "strange_folders"])
+@pytest.mark.parametrize("step", ["read_chain", "locate", "unknown_files", "strange_folders"])
 def test_a_run_that_commits_meanwhile_raises_no_alarm(
     amended: Path,
     topic: MemoryTopic,
@@ -366,7 +366,7 @@ def test_what_belongs_into_a_day_is_known_without_going_through_all_manifests(am
     before = None
     for day in DAYS:
         own = manifest_of(amended, day)
-        assert len(list(strangers(Lake(amended), chain, own))) == (day == FIRST)
+        assert len(list(unknown_files(Lake(amended), chain, own))) == (day == FIRST)
         assert list(day_problems(chain, own, before, day)) == []
         before = own
 
@@ -532,13 +532,13 @@ def test_no_damage_to_a_footer_ends_the_process(lake: Path) -> None:
     path = part(lake)
     read_each = f"""
 from pathlib import Path
-from jobs.parquet import UNREADABLE
+from jobs.task.parquet_writer import UNREADABLE
 from jobs.verify.files import skim
 good, path = Path({str(path)!r}).read_bytes(), Path({str(path)!r} + ".spoiled")
 for at in range(len(good) - 8 - int.from_bytes(good[-8:-4], "little"), len(good) - 8):
     path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 4]) + good[at + 1 :])
     try:
-        skim(path, {hashed(path)[0]!r})
+        skim(path, {sha256_and_size(path)[0]!r})
     except UNREADABLE:
         pass
 """
@@ -746,7 +746,7 @@ def test_an_open_move_of_the_newest_day_is_told_and_is_no_problem(
         target.unlink()
     for only in (None, THIRD):
         found = look(amended, level, only=only)
-        assert (found.problems, found.open_moves) == ((), (file.target,))
+        assert (found.problems, found.unfinished_moves) == ((), (file.target,))
 
 
 @pytest.mark.parametrize("level", LEVELS)
@@ -966,15 +966,15 @@ def test_a_person_is_shown_open_moves_losses_and_problems_as_they_are(
     target.rename(source)
     part(amended).unlink()
     found = look(amended)
-    render.verified(found)
+    tables.verified(found)
     shown = capsys.readouterr().out
     assert f"late rows to {file.target}" in shown
-    render.verified(replace(found, open_moves=("/data/[x]/lake",)))
+    tables.verified(replace(found, unfinished_moves=("/data/[x]/lake",)))
     assert "late rows to /data/[x]/lake" in capsys.readouterr().out
     assert all(f"wrong {problem}" in shown for problem in found.problems)
     assert "not as committed (level records): 3 day(s)" in shown
     topic = a_lossy_lake(tmp_path / "lossy")
-    render.verified(look(tmp_path / "lossy", Level.KAFKA, topic))
+    tables.verified(look(tmp_path / "lossy", Level.KAFKA, topic))
     shown = capsys.readouterr().out
     assert "lossy 2026-03-29: Kafka lost offsets 1:3-5" in shown
     assert "gone by retention" in shown
@@ -1116,7 +1116,7 @@ def test_aborted_and_compacted_offsets_are_explained_on_every_level(tmp_path: Pa
 def test_a_small_lake_is_verified_at_once_and_without_spark(lake: Path) -> None:
     program = (
         "import sys, time; began = time.monotonic()\n"
-        "from pathlib import Path; from jobs.storage import Lake; from jobs.verify.lake import verify\n"
+        "from pathlib import Path; from jobs.lake.posix import Lake; from jobs.verify.run import verify\n"
         f"found = verify(Lake(Path({str(lake)!r})), None, lambda *_: None)\n"
         "assert not {'pyspark', 'confluent_kafka', 'pandas'} & sys.modules.keys(), 'too much is loaded'\n"
         "print(found.days, len(found.problems))"

@@ -10,7 +10,7 @@ from zipimport import zipimporter
 
 import pytest
 
-from jobs.worker import spare_archives
+from jobs.spark.worker import drop_zip_importers
 
 
 def test_archives_are_not_read_again_and_still_give_their_modules(
@@ -24,7 +24,7 @@ def test_archives_are_not_read_again_and_still_give_their_modules(
     importlib.import_module("archived_one")
     assert isinstance(sys.path_importer_cache[str(archive)], zipimporter)
 
-    spare_archives()
+    drop_zip_importers()
     archive.rename(tmp_path / "gone.zip")
     importlib.invalidate_caches()
     archive.with_name("gone.zip").rename(archive)

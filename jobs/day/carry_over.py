@@ -1,0 +1,413 @@
+"""What a rebuilt day takes over from the lake around it.
+
+Late rows that this day's run brought to earlier days stay there, and the new manifest goes on naming them;
+the amendments that later days brought here are linked into the new folder. Writes into staging only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from jobs.lake.late import late_moves
+from jobs.lake.posix import DAY_PREFIX, NFS, Lake, files_below, make_folder, require_no_link, sha256_and_size
+from offsets.commit_log import build_first, read_manifest
+from offsets.errors import AuditFailed, DayExists, LedgerBroken, OffsetsLost, VerifyFailed
+from offsets.manifest import LISTS_NAME, MANIFEST_NAME
+from offsets.model import DataFile, FileOffsets, Gaps, Manifest, Verdict, from_micros
+from offsets.neighbours import History
+from offsets.ranges import Offsets
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jobs.task.parquet_writer import FileOptions
+    from jobs.task.result import ReadBack, WrittenFile
+
+
+OURS: Final = re.compile(
+    r"part-[^/]*\.parquet|_invalid/invalid-[^/]*\.parquet|_late/date=[^/]*/late-[^/]*\.parquet"
+)
+"""The names that a run gives to files, where no manifest tells any more; their footers name topic and day."""
+RUN: Final = re.compile(r"-\d{8}T\d{6}-[0-9a-f]{6}-\d+\.parquet$")
+"""How such a name ends with the run's id, by which a file whose footer cannot be read is ours."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """An amendment that is damaged or gone, the manifest that names it, and its siblings that are intact."""
+
+    manifest: Manifest
+    file: DataFile
+    intact: tuple[Path, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CarriedOver:
+    """What the new revision takes over: `late` files that lie in earlier days, `amendments` to link.
+
+    `settled` are the offsets of those late files, where others may be late too; None where the old manifest
+    says that these are all of the day's late rows. `remade` are amendments that an older revision made again.
+    """
+
+    revision: int
+    late: tuple[DataFile, ...]
+    settled: dict[int, Offsets] | None
+    amendments: tuple[Path, ...]
+    damaged: tuple[Damaged, ...]
+    remade: tuple[DataFile, ...]
+
+    def to_place(
+        self, files: Sequence[WrittenFile], folder: Path, options: FileOptions
+    ) -> tuple[WrittenFile, ...]:
+        """Choose the new files: all, but for late rows that lie in earlier days already."""
+        if not self.late:
+            return tuple(files)
+        others = [file for file in files if file.verdict is not Verdict.LATE]
+        if self.settled is None:
+            return tuple(others)
+        late = [file for file in files if file.verdict is Verdict.LATE]
+        _require_held(self.settled, late)
+        return (*others, *drop_offsets(late, self.settled, folder, options))
+
+
+def kept_of(lake: Lake, history: History, topic: str) -> CarriedOver:
+    """Find what a rebuild of a day must take over.
+
+    Raises:
+        LedgerBroken: a late file that the day brought elsewhere cannot be read, or does not belong there.
+        StoreFailed: such a file is a symbolic link, or lies behind one.
+    """
+    remade = {file.target: file for file in history.own.remade} if history.own else {}
+    amendments: list[Path] = []
+    damaged: list[Damaged] = []
+    for manifest in history.after:
+        files = [file for file in manifest.files if file.target and file.day == history.date]
+        found = {file.path: _intact(lake, manifest, file, remade.get(file.target)) for file in files}
+        intact = tuple(path for path in found.values() if path)
+        amendments += intact
+        damaged += [
+            Damaged(manifest=manifest, file=file, intact=intact) for file in files if not found[file.path]
+        ]
+    lost = {each.file.target for each in damaged}
+    late, settled, revision = _late(lake, history, topic)
+    return CarriedOver(
+        revision=revision,
+        late=late,
+        settled=settled,
+        amendments=tuple(amendments),
+        damaged=tuple(damaged),
+        remade=tuple(file for target, file in remade.items() if target not in lost),
+    )
+
+
+def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
+    """Check that a day's folder holds nothing that would go with the old folder, and is not ours.
+
+    Raises:
+        VerifyFailed: it does.
+        StoreFailed: it holds a folder that cannot be listed.
+    """
+    folder = lake.day_folder(history.date)
+    if strange := strangers_in(folder, history, topic):
+        raise VerifyFailed(
+            expected=f"{folder} to hold nothing but what manifests name, since a rebuild replaces it",
+            found=f"{', '.join(strange[:9])}{' and more' if len(strange) > 9 else ''}",
+            do="Nothing was changed. Move these files out of the day's folder, then build the day again.",
+            files=strange,
+        )
+
+
+def strangers_in(folder: Path, history: History, topic: str) -> list[str]:
+    """List what lies in a day's folder, wherever that is by now, and is not ours.
+
+    Raises:
+        StoreFailed: a folder in it cannot be listed.
+    """
+    named = set(_names_in(history))
+    paths = (path for path in files_below(folder) if not NFS.fullmatch(path.name))
+    names = ((path, path.relative_to(folder).as_posix()) for path in paths)
+    return sorted(
+        name
+        for path, name in names
+        if name not in named and (history.own or not _is_ours(path, name, topic, history.date))
+    )
+
+
+def _is_ours(path: Path, name: str, topic: str, day: date) -> bool:
+    """Return whether a file that no manifest names was written by a run of the day."""
+    if path.is_symlink() or not OURS.fullmatch(name):
+        return False
+    said = _footer(path)
+    return bool(RUN.search(name)) if said is None else _is_of(said, topic, day)
+
+
+def _footer(path: Path) -> Mapping[bytes, bytes] | None:
+    """Read what a file's footer says of where it comes from; None where it cannot be read."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_metadata(path).metadata or {}
+    except (OSError, ValueError, pa.ArrowException):
+        return None
+
+
+def _is_of(said: Mapping[bytes, bytes], topic: str, day: date) -> bool:
+    origin = said.get(b"kafka_daily.topic"), said.get(b"kafka_daily.day")
+    return origin == (topic.encode(), day.isoformat().encode())
+
+
+def require_all_brought(lake: Lake, history: History) -> None:
+    """Check that no late file lies in the folder of a day, not the newest, as its only copy.
+
+    Raises:
+        LedgerBroken: one does, and would go with the old folder.
+    """
+    if history.own is None or not history.after:
+        return
+    for file, source, target in late_moves(lake, history.own):
+        if os.path.lexists(source) and not _holds(lake, target, file):
+            raise LedgerBroken(
+                expected=f"{target}, to which {history.date} brought late rows, as its manifest says",
+                found=f"{source} alone, which would go with the day's old folder",
+                do=build_first(file.day),
+            )
+
+
+def _holds(lake: Lake, target: Path, file: DataFile) -> bool:
+    """Return whether a late file lies in its day, as it was brought there or as that day made it again."""
+    found = _digest(target)
+    there = None
+    with suppress(DayExists, LedgerBroken):
+        there = read_manifest(lake, file.day) if file.day else None
+    made = [each.sha256 for each in (there.remade if there else ()) if each.target == file.target]
+    return found in (file.sha256, *made)
+
+
+def _names_in(history: History) -> Iterator[str]:
+    """Return the paths below the day's folder that manifests name."""
+    yield from (MANIFEST_NAME, LISTS_NAME)
+    yield from (file.path for file in (history.own.files if history.own else ()))
+    prefix = f"{DAY_PREFIX}{history.date}/"
+    targets = (file.target for manifest in history.after for file in manifest.files if file.target)
+    yield from (target.removeprefix(prefix) for target in targets if target.startswith(prefix))
+
+
+def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[int, int]]:
+    """Return between which offsets the files of a day without a manifest lie, by partition, as footers tell.
+
+    A footer that cannot be read tells nothing.
+    """
+    edges: dict[int, tuple[int, int]] = {}
+    for path in (*files_below(lake.day_folder(history.date)), *lake.amended_by(history.date)):
+        said = _footer(path) or {}
+        with suppress(ValueError, KeyError, TypeError):
+            if _is_of(said, topic, history.date):
+                for part, from_, until in json.loads(said[b"kafka_daily.offsets"]):
+                    low, high = edges.get(part, (from_, until))
+                    edges[part] = min(low, from_), max(high, until)
+    return edges
+
+
+def _late(
+    lake: Lake, history: History, topic: str
+) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, int]:
+    """Return the late files that the day brought to earlier ones, and the revision that comes next."""
+    if own := history.own:
+        late = own.files_of(Verdict.LATE)
+        brought = tuple(file for file in late if file.target)
+        mixed = 0 < len(brought) < len(late)
+        paths = [lake.root / str(file.target) for file in brought]
+        return brought, offsets_of(paths) if mixed else None, own.revision + 1
+    paths = lake.amended_by(history.date)
+    return tuple(_described(lake, history, topic, path) for path in paths), offsets_of(paths), 2
+
+
+def _require_held(settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> None:
+    """Check that what lies in earlier days is late by today's rules too: else it would be filed twice."""
+    now = offsets_of([Path(file.path) for file in late])
+    for partition, offsets in settled.items():
+        if len(lost := offsets - now.get(partition, Offsets())):
+            raise AuditFailed(
+                expected=f"{lost} of partition {partition}, which lie in earlier days, to be late",
+                found="another fate for them",
+                do="The old day stays; staging is kept as evidence. Rebuild under the contract of then.",
+            )
+
+
+def _intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None) -> Path | None:
+    """Find an amendment with the contents that were recorded: in the day, else where it came from."""
+    places = (lake.root / str(file.target), lake.day_folder(manifest.day.date) / file.path)
+    return next((path for path in places if _digest(path) == (remade or file).sha256), None)
+
+
+def _digest(path: Path) -> str | None:
+    """Hash a file; one that cannot be read has no hash, and neither has what lies behind a link."""
+    try:
+        return None if path.is_symlink() else sha256_and_size(path)[0]
+    except OSError:
+        return None
+
+
+def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile:
+    """Describe a late file again whose manifest is gone."""
+    from jobs.task.parquet_writer import UNREADABLE, read_back
+
+    require_no_link(path.parent)
+    require_no_link(path)
+    try:
+        back = read_back(path)
+        offsets = {partition: each for partition, each in back.offsets.items() if each is not None}
+        _read_whole(path)
+    except UNREADABLE as error:
+        raise LedgerBroken(
+            expected=f"{path}, which the day brought there, to be readable",
+            found=str(error),
+            do="Restore that file from a backup, or move it out of the lake, then build the day again: its "
+            "rows are then settled again.",
+        ) from error
+    day = date.fromisoformat(path.parent.name.removeprefix(DAY_PREFIX))
+    _require_belongs(path, day, back, history, topic)
+    return DataFile(
+        path=f"_late/{path.parent.name}/{path.name}",
+        verdict=Verdict.LATE,
+        rows=back.rows,
+        bytes=back.bytes,
+        sha256=back.sha256,
+        offsets=tuple(
+            FileOffsets(
+                partition=partition,
+                rows=len(each),
+                from_offset=each.first,
+                until_offset=each.until,
+            )
+            for partition, each in sorted(offsets.items())
+        ),
+        event_time_min=from_micros(back.event_time_min),
+        event_time_max=from_micros(back.event_time_max),
+        day=day,
+        target=path.relative_to(lake.root).as_posix(),
+    )
+
+
+def _require_belongs(path: Path, day: date, back: ReadBack, history: History, topic: str) -> None:
+    """Check that a late file is of the day's run, and that all its events lie in the day that holds it.
+
+    Raises:
+        LedgerBroken: it is another's, or somebody moved it there.
+    """
+    ours = _is_of(_footer(path) or {}, topic, history.date)
+    times = [from_micros(each) if ours else None for each in (back.event_time_min, back.event_time_max)]
+    dated = [each.date for each in history.earlier if all(at and each.start <= at < each.end for at in times)]
+    if not ours or dated != [day]:
+        other = f", or into {DAY_PREFIX}{dated[0]}" if ours and dated else ""
+        raise LedgerBroken(
+            expected=f"{path} to hold late rows of {day}, brought there by the run of {history.date}",
+            found=f"events from {times[0]} to {times[1]}" if ours else "a file of another topic or run",
+            do=f"Move that file out of the lake{other}, then build the day again: rows that lie nowhere are "
+            "then settled again.",
+        )
+
+
+def _read_whole(path: Path) -> None:
+    """Read every value of a file, whose hash nobody knows any more.
+
+    Raises:
+        OSError, ValueError: a page of it is damaged.
+    """
+    import pyarrow.parquet as pq
+
+    source = pq.ParquetFile(path)
+    for group in range(source.num_row_groups):
+        source.read_row_group(group, columns=source.schema_arrow.names, use_threads=False)
+
+
+def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> None:
+    """Check that Kafka delivered again what the files of a day without a manifest hold.
+
+    Raises:
+        OffsetsLost: it did not, so that the old folder alone holds it.
+    """
+    from jobs.task.parquet_writer import UNREADABLE, read_back
+
+    if history.own:
+        return
+    folder = lake.day_folder(history.date)
+    held = (path for path in files_below(folder) if OURS.fullmatch(path.relative_to(folder).as_posix()))
+    for path in sorted(held):
+        with suppress(*UNREADABLE):
+            offsets = read_back(path).offsets
+            for gap in gaps:
+                if lost := (offsets.get(gap.partition) or Offsets()) & gap.offsets:
+                    raise OffsetsLost(
+                        expected=f"Kafka to hold what {path} does",
+                        found=f"nothing at {lost} of partition {gap.partition}",
+                        do="The old folder stays: it alone holds these records. Restore its manifest from a "
+                        "backup.",
+                    )
+
+
+def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
+    """Read which offsets files hold, all together.
+
+    Raises:
+        LedgerBroken: one cannot be read.
+    """
+    from jobs.task.parquet_writer import UNREADABLE, read_back
+    from jobs.task.result import joined_by_partition
+
+    found: list[Mapping[int, Offsets]] = []
+    for path in files:
+        try:
+            back = read_back(path)
+        except UNREADABLE as error:
+            raise LedgerBroken(
+                expected=f"{path} to be readable",
+                found=str(error),
+                do="Build the day that it lies in again first, or restore it from a backup.",
+            ) from error
+        found.append({partition: each or Offsets() for partition, each in back.offsets.items()})
+    try:
+        return joined_by_partition(found)
+    except ValueError as twice:
+        raise LedgerBroken(
+            expected=f"each row once in {', '.join(map(str, files))}",
+            found=str(twice),
+            do="Move the copy out of the lake, then build the day again.",
+        ) from None
+
+
+def drop_offsets(
+    files: Sequence[WrittenFile], settled: dict[int, Offsets], folder: Path, options: FileOptions
+) -> Iterator[WrittenFile]:
+    """Write late files again without the rows that lie elsewhere."""
+    import pyarrow.parquet as pq
+
+    from jobs.task.parquet_writer import RollingWriter
+
+    make_folder(folder)
+    names = (folder / f"{number:05d}.parquet.part" for number in count())
+    for file in files:
+        source = pq.ParquetFile(file.path)
+        schema = source.schema_arrow.remove_metadata()
+        writer = RollingWriter(lambda: next(names), schema, file.verdict, file.day, options)
+        for group in range(source.num_row_groups):
+            for batch in source.iter_batches(row_groups=[group]):
+                writer.add(_left(batch.cast(schema), settled))
+        yield from writer.close()
+
+
+def _left(rows: pa.RecordBatch, settled: dict[int, Offsets]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    coordinates = zip(rows["kafka_partition"].to_pylist(), rows["kafka_offset"].to_pylist(), strict=True)
+    return rows.filter(pa.array([offset not in settled.get(part, Offsets()) for part, offset in coordinates]))

@@ -1,0 +1,254 @@
+"""What a run works with, and the plan that it will execute.
+
+Relies on the config, the lake's ledger and the broker's answers; touches none of them, and needs neither
+Spark nor Arrow, so that a plan is there at once.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, date, datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+import structlog
+import tenacity
+
+from jobs.config import Settings
+from jobs.day.sizing import WEIGHED, BatchLimit, batch_limit, bytes_per_row, file_count, task_count
+from jobs.lake.late import unfinished_moves
+from jobs.lake.posix import Lake
+from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
+from offsets.days import ONE_DAY
+from offsets.errors import BrokerBehind, ConfigError, LedgerBroken
+from offsets.kafka.offset_lookup import Survey, survey
+from offsets.kafka.reader import TopicReader
+from offsets.model import DayPlan, Manifest
+from offsets.plan import Accept, Terms, bounds, plan_day, require_over
+from offsets.ranges import Offsets
+
+if TYPE_CHECKING:
+    from jobs.task.result import TaskResult
+    from jobs.task.task import TaskSpec
+
+log = structlog.get_logger(__name__)
+
+CLOCKS: Final = timedelta(days=1)
+"""By so much a clock may be set back from one run to the next."""
+
+
+class Engine(Protocol):
+    """What a day needs of Spark."""
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+        ...
+
+    def run_tasks(
+        self,
+        topic: str,
+        reads: Mapping[int, Offsets],
+        order: TaskSpec,
+        *,
+        tasks: int,
+        piece: int,
+        batches: BatchLimit,
+        progress: Callable[[int, int], None],
+    ) -> list[TaskResult]:
+        """Run one job over these offsets of each partition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """A plan, and what was seen while it was made."""
+
+    plan: DayPlan
+    row_bytes: float
+    batches: BatchLimit = WEIGHED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """All that a run works with."""
+
+    settings: Settings
+    lake: Lake
+    broker: Callable[[], TopicReader]
+    engine: Callable[[], Engine]
+    run_id: str
+    accept: Accept = field(default_factory=Accept)
+    progress: Callable[[int, int], None] = lambda done, total: None
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What a run would do: `planned` is the day that was asked for, or the first that is due.
+
+    `committed` is the manifest of the day that was asked for, which a run would leave as it is, but for the
+    late rows that are still to be brought to `unfinished_moves`.
+    """
+
+    due: tuple[date, ...]
+    next_day: date
+    due_at: datetime
+    planned: PlannedRun | None = None
+    committed: Manifest | None = None
+    unfinished_moves: tuple[str, ...] = ()
+
+
+def preview(desk: Desk, day: date | None) -> Preview:
+    """Foresee what a run does with one day, or without one with the first that is due; touches nothing."""
+    return read_twice(lambda: _preview(desk, day))
+
+
+def _preview(desk: Desk, day: date | None) -> Preview:
+    ledger = read_ledger(desk.lake)
+    next_day, due_at = _next_due(desk, ledger)
+    seen = Preview(due=tuple(due_days(desk, next_day, due_at)), next_day=next_day, due_at=due_at)
+    if day and ledger.holds(day) and (committed := read_manifest(desk.lake, day)):
+        newest = day + ONE_DAY == next_day
+        moves = unfinished_moves(desk.lake, committed) if newest else ()
+        return replace(seen, committed=committed, unfinished_moves=tuple(moves))
+    wanted = day or next(iter(seen.due), None)
+    return replace(seen, planned=make_plan(desk, ledger, wanted)) if wanted else seen
+
+
+def next_due(desk: Desk) -> tuple[date, datetime]:
+    """Name the next day and the instant from which it can be settled."""
+    return read_twice(lambda: _next_due(desk, read_ledger(desk.lake)))
+
+
+def due_days(desk: Desk, day: date, due_at: datetime) -> list[date]:
+    """List the days that are over and not committed, in order, from the next one on."""
+    due = []
+    while due_at <= desk.now():
+        due.append(day)
+        day += ONE_DAY
+        due_at = bounds(day, desk.settings.zone, None).end + desk.settings.grace
+    return due
+
+
+def _next_due(desk: Desk, ledger: Ledger) -> tuple[date, datetime]:
+    require_same_first(ledger, desk.settings.first)
+    day = ledger.next_day(desk.settings.first)
+    return day, bounds(day, desk.settings.zone, ledger.newest).end + desk.settings.grace
+
+
+def make_plan(desk: Desk, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
+    """Plan one day from the ledger and the broker, touching neither.
+
+    `again` is for a day whose manifest is gone: of its late rows, some lie in earlier days already.
+    """
+    settings = desk.settings
+    require_same_first(ledger, settings.first)
+    instants = bounds(day, settings.zone, ledger.newest)
+    if day >= ledger.next_day(settings.first):
+        # a day that is not over must be waited for, whatever is missing
+        require_over(instants, settings.grace, desk.now())
+    ledger.admit(day, settings.first)
+    require_unamended(desk.lake, ledger, day, again=again)
+    known = ledger.newest.next if ledger.newest else None
+    future = settings.rules.future
+    found = survey(desk.broker(), settings.topic, instants, settings.grace, future, known)
+    terms = Terms(
+        zone=settings.zone,
+        grace=settings.grace,
+        headroom=settings.headroom,
+        future=future,
+        contract=settings.rules.contract(settings.zone, settings.first),
+        accept=desk.accept,
+    )
+    plan = plan_day(day=instants, ledger=ledger, found=found, terms=terms, now=desk.now())
+    sizes = _record_sizes(found)
+    return PlannedRun(
+        plan=plan,
+        row_bytes=bytes_per_row(ledger.newest, statistics.median(sizes) if sizes else None),
+        batches=batch_limit(found.topic.largest_message, sizes),
+    )
+
+
+def require_same_first(ledger: Ledger, first: date) -> None:
+    """Check that the config names the first day that the lake has.
+
+    Refused rather than warned of: whoever changed it wants other days, and a warning at night is not read.
+
+    Raises:
+        ConfigError: it names another one.
+    """
+    if ledger.days and ledger.days[0].date != first:
+        raise ConfigError(
+            expected=f"day.first: {ledger.days[0].date}, the first day of this lake",
+            found=f"{first}",
+            do="A lake's first day stays: write it back. Another first day needs another lake (lake.path).",
+        )
+
+
+def require_unamended(lake: Lake, ledger: Ledger, day: date, *, again: bool) -> None:
+    """Check that no run of a day, or of a later one, brought late rows to the days that are committed.
+
+    A day that is settled `again` knows of its own ones.
+
+    Raises:
+        LedgerBroken: it was committed once; to run it as if it had not been would double those rows.
+    """
+    dates = [each.date for each in ledger.days]
+    by = day + ONE_DAY if again else day
+    if left := lake.late_files(dates, by, _clean_until(lake, ledger.newest)):
+        own = any(path.name.startswith(f"late-{day}-") for path in left)
+        raise LedgerBroken(
+            expected=f"no late rows of {by} or later in earlier days, since it is not committed",
+            found=f"{len(left)} file(s), such as {left[0]}: the day was committed, and then removed",
+            do=f"Build the day again (`run --date {day} --force`), or restore its folder from a backup."
+            if own
+            else "Restore the removed days from a backup, or move these files out of the lake: their rows "
+            "are then settled again.",
+        )
+
+
+def _clean_until(lake: Lake, newest: Manifest | None) -> datetime | None:
+    """Return an instant before which no run of a day after the newest brought a late row; None if unknown."""
+    # When the newest day's run planned it, under the lock, no folder held such a row: each run looks for rows
+    # of all later days, not of its own alone, whichever of them were removed. What was brought afterwards has
+    # changed its folder since that day's audit, but for what a person put there while that run went on.
+    # Unknown: versions that wrote formats 1 and 2 looked for rows of their own day alone, and a day that was
+    # built again says when that was: a later day may have been committed, and removed, before it.
+    # Clocks: the run's and the store's may differ, so the earlier one counts. Only where both are set back by
+    # more than CLOCKS from one run to the next can a folder seem older than it is.
+    if newest is None or newest.earlier is None or newest.revision > 1:
+        return None
+    written = lake.manifest_written(newest.day.date)
+    return min(newest.audited, written) - CLOCKS if written else None
+
+
+def expected_files(desk: Desk, planned: PlannedRun, cores: int) -> int:
+    """Return about how many files a plan makes."""
+    expected = planned.plan.offsets * planned.row_bytes
+    tasks = tasks_of(desk, planned, cores)
+    return file_count(expected, tasks, target=desk.settings.lake.target_file_size)
+
+
+def tasks_of(desk: Desk, planned: PlannedRun, cores: int) -> int:
+    """Return how many tasks a plan is cut into."""
+    lake = desk.settings.lake
+    sizes = {"target": lake.target_file_size, "minimum": lake.min_file_size}
+    return task_count(planned.plan, planned.row_bytes, **sizes, cores=cores)
+
+
+def plan_patiently(desk: Desk, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
+    """Plan, and wait up to twice `kafka.timeout` (a minute by default) for an open transaction to end."""
+    tries = tenacity.Retrying(
+        retry=tenacity.retry_if_exception_type(BrokerBehind),
+        wait=tenacity.wait_exponential(multiplier=0.5, max=5),
+        stop=tenacity.stop_after_delay(2 * desk.settings.kafka.timeout),
+        before_sleep=lambda _: log.warning("waiting for an open transaction to end", day=str(day)),
+        reraise=True,
+    )
+    return tries(make_plan, desk, ledger, day, again=again)
+
+
+def _record_sizes(found: Survey) -> list[int]:
+    return [record.size for look in found.partitions.values() for record in look.first]

@@ -1,0 +1,91 @@
+"""Late files that a day received and lost, made again from the spans of the day that brought them.
+
+Relies on that day's manifest for spans, bounds and contract, and on its digests: the late rows must be the
+very same records, or the file is given up as lost. Only their bytes differ, so the new manifest names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jobs.day.carry_over import Damaged, drop_offsets, offsets_of
+from jobs.day.compare import require_same_verdicts
+from jobs.day.plan import Desk, PlannedRun
+from jobs.day.sizing import bytes_per_row
+from jobs.record.rules import Rules, rules_of
+from jobs.stages import StageTimer, audit_day, file_options, require_retained, run_tasks
+from offsets.days import days_of
+from offsets.errors import OffsetsLost
+from offsets.model import DataFile, Day, Manifest, Verdict, after_compaction, from_micros
+from offsets.neighbours import History, RecordedDay
+
+if TYPE_CHECKING:
+    from jobs.task.result import WrittenFile
+
+
+def remake(
+    desk: Desk, history: History, damaged: Sequence[Damaged], staged: Path
+) -> Iterator[tuple[DataFile, WrittenFile]]:
+    """Make damaged amendments again; give what the manifest is to say of each, with the new file.
+
+    Raises:
+        OffsetsLost: Kafka no longer holds the records, or no single file can hold them.
+        AuditFailed: other records are late now than then.
+    """
+    for number, each in enumerate(damaged):
+        yield _remade(desk, history, each, staged / f"remade-{number}")
+
+
+def _remade(desk: Desk, history: History, damaged: Damaged, staged: Path) -> tuple[DataFile, WrittenFile]:
+    file, by = damaged.file, damaged.manifest
+    there = replace(desk, settings=replace(desk.settings, rules=_rules(by)))
+    require_retained(desk, by.spans)
+    recorded = RecordedDay.of(by)
+    plan = recorded.plan(
+        earlier=_days_before(history, by),
+        contract=by.contract,
+        accepted=by.accepted,
+        cleanup_policy=after_compaction(by.cleanup_policy, history.policy),
+    )
+    planned = PlannedRun(plan=plan, row_bytes=bytes_per_row(by, None))
+    reports = run_tasks(there, planned, staged, StageTimer())
+    audited = audit_day(there, plan, reports, staged, few_invalid=False)
+    require_same_verdicts(audited, recorded)
+    late = [one for one in audited.files if one.verdict is Verdict.LATE and one.day == file.day]
+    made = list(drop_offsets(late, offsets_of(damaged.intact), staged / "late", file_options(there, plan)))
+    if len(made) != 1 or made[0].offsets != file.offsets:
+        raise OffsetsLost(
+            expected=f"{file.target} to be made again with {file.rows:,} rows",
+            found=f"{len(made)} file(s) with {sum(one.rows for one in made):,} rows, or other ones",
+            do="The old day stays. Restore that file from a backup, then build the day again.",
+        )
+    new = made[0]
+    told = replace(
+        file,
+        bytes=new.bytes,
+        sha256=new.sha256,
+        event_time_min=from_micros(new.event_time_min),
+        event_time_max=from_micros(new.event_time_max),
+    )
+    return told, new
+
+
+def _rules(by: Manifest) -> Rules:
+    try:
+        return rules_of(by.contract)
+    except ValueError as error:
+        raise OffsetsLost(
+            expected=f"the contract of {by.day.date}, to make a late file of its run again",
+            found=str(error),
+            do="The old day stays. Restore that file from a backup, then build the day again.",
+        ) from None
+
+
+def _days_before(history: History, by: Manifest) -> tuple[Day, ...]:
+    if by.earlier is not None:
+        return days_of(by.earlier)
+    after = (each.day for each in history.after if each.day.date < by.day.date)
+    return (*history.earlier, history.recorded().day, *after)

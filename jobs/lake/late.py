@@ -1,0 +1,64 @@
+"""Late rows brought to the day that they belong to: a roll-forward after the commit.
+
+Replayed until it is done. The manifest names each file's move, and it alone decides; what the config says by
+now plays no part. The amended day's own manifest is never written again: a day is its manifest, plus what
+later manifests list for it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import date
+from pathlib import Path
+
+from jobs.lake.posix import Lake
+from offsets.errors import NotPublished, StoreFailed
+from offsets.model import DataFile, Manifest
+
+
+def late_moves(lake: Lake, manifest: Manifest) -> Iterator[tuple[DataFile, Path, Path]]:
+    """Give each late file that has a target, with the place it came in at and the one it is to lie at."""
+    for file in manifest.files:
+        if file.target:
+            yield file, lake.day_folder(manifest.day.date) / file.path, lake.root / file.target
+
+
+def unfinished_moves(lake: Lake, newest: Manifest) -> Iterator[str]:
+    """Give the targets of the late files that still lie in the folder of the day that saw them."""
+    for file, source, _ in late_moves(lake, newest):
+        if file.target and os.path.lexists(source):
+            yield file.target
+
+
+def has_unfinished_moves(lake: Lake, manifest: Manifest) -> bool:
+    """Tell whether late files of the newest day still wait; those of an older day never do."""
+    return any(unfinished_moves(lake, manifest)) and lake.days()[-1:] == [manifest.day.date]
+
+
+def finish_moves(lake: Lake, manifest: Manifest, *, leave_gone: bool = False) -> Mapping[date, int]:
+    """Finish the moves of the newest day; give the rows that each closed day received now.
+
+    Where another day is built again, a file that is gone altogether is left for its own day's rebuild to find
+    (`leave_gone`), and so is one that waits for a folder that is gone.
+
+    Raises:
+        NotPublished: the store refused; the day itself is committed.
+        LedgerBroken: a late file is neither here nor there, or its place was taken.
+    """
+    amended: Counter[date] = Counter()
+    try:
+        for file, source, target in late_moves(lake, manifest):
+            lost = not os.path.lexists(source) and not os.path.lexists(target)
+            if leave_gone and (lost or not target.parent.exists()):
+                continue
+            if lake.amend(source, target) and file.day:
+                amended[file.day] += file.rows
+    except StoreFailed as refused:
+        raise NotPublished(
+            expected=f"the late rows of {manifest.day.date} to reach their days",
+            found=f"{refused.found} when trying {refused.expected}",
+            do="The day is committed and nothing is lost. Mend the store, then run the day again.",
+        ) from refused
+    return dict(sorted(amended.items()))

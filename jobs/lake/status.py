@@ -1,0 +1,188 @@
+"""What a lake says of itself: the state of its days, and where the files lie that its manifests name.
+
+Reads the lake alone: no broker, no Spark, no lock, and it changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from pathlib import Path
+
+from jobs.lake.late import unfinished_moves
+from jobs.lake.posix import Lake, LockHolder
+from offsets.commit_log import Ledger, read_chain, read_ledger, read_twice
+from offsets.model import DataFile, Manifest, Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amended:
+    """How many rows the run of a later day brought to a day."""
+
+    by: date
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayState:
+    """One committed day in figures; `gaps` counts offsets of its spans that Kafka did not deliver.
+
+    `rows` are the day's own, `amended` those that later runs brought to it. `lost` are the offsets that
+    Kafka lost before the day could settle them.
+    """
+
+    date: date
+    state: str
+    rows: int
+    amended: tuple[Amended, ...]
+    files: int
+    bytes: int
+    late: int
+    invalid: int
+    pending: int
+    gaps: int
+    lost: tuple[str, ...]
+    run_id: str
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """A lake at a glance; `holder_alive` is None where the holder is on another host.
+
+    `unfinished_moves` are the places that late files of the newest day have still to be brought to.
+    """
+
+    lake: str
+    days: tuple[DayState, ...]
+    unfinished_moves: tuple[str, ...]
+    next_day: date
+    due_at: datetime
+    due: bool
+    holder: LockHolder | None
+    holder_alive: bool | None
+    staged: tuple[str, ...]
+
+
+def status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], now: datetime) -> Status:
+    """Describe a lake; `due_at` tells when a day may be run."""
+    return read_twice(lambda: _status(lake, first, due_at, now))
+
+
+def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], now: datetime) -> Status:
+    ledger = read_ledger(lake)
+    day = ledger.next_day(first)
+    holder = lake.lock_holder()
+    moves = tuple(unfinished_moves(lake, ledger.newest)) if ledger.newest else ()
+    not_there = tuple(move for move in moves if not os.path.lexists(lake.root / move))
+    return Status(
+        lake=str(lake.root),
+        days=_states(read_chain(lake), not_there),
+        unfinished_moves=moves,
+        next_day=day,
+        due_at=due_at(ledger, day),
+        due=now >= due_at(ledger, day),
+        holder=holder,
+        holder_alive=_alive(holder),
+        staged=tuple(folder.name for folder in lake.staged_runs()),
+    )
+
+
+def _states(manifests: Iterator[Manifest], without: tuple[str, ...]) -> tuple[DayState, ...]:
+    """Describe each day; a manifest is let go before the next is read, since all may take gigabytes."""
+    states: list[DayState] = []
+
+    def described() -> Iterator[Manifest]:
+        for manifest in manifests:
+            states.append(_state(manifest))
+            yield manifest
+
+    amended = amendments(described(), without)
+    return tuple(replace(state, amended=amended.get(state.date, ())) for state in states)
+
+
+def amendments(
+    manifests: Iterable[Manifest], without: tuple[str, ...] = ()
+) -> Mapping[date, tuple[Amended, ...]]:
+    """Count what each day was brought by the runs of later ones; some targets may be left out."""
+    rows: dict[date, dict[date, int]] = {}
+    for manifest in manifests:
+        for file in manifest.files:
+            if file.day and file.target and file.target not in without:
+                of_day = rows.setdefault(file.day, {})
+                of_day[manifest.day.date] = of_day.get(manifest.day.date, 0) + file.rows
+    return {
+        day: tuple(Amended(by=by, rows=count) for by, count in sorted(each.items()))
+        for day, each in rows.items()
+    }
+
+
+def state_of(manifest: Manifest) -> str:
+    """Name a committed day's state in one word."""
+    return "lossy" if manifest.lossy else "complete" if manifest.files else "empty"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whereabouts:
+    """The names under which a file is there: in its own day's folder, and at its target."""
+
+    source: Path | None
+    target: Path | None
+    same: bool
+
+    @property
+    def path(self) -> Path | None:
+        """Where its rows can be read."""
+        return self.target or self.source
+
+
+def whereabouts(lake: Lake, manifest: Manifest, file: DataFile) -> Whereabouts:
+    """Look where a file lies that a manifest names."""
+    source = lake.day_folder(manifest.day.date) / file.path
+    target = lake.root / file.target if file.target else None
+    here, there = _stat(source), _stat(target) if target else None
+    return Whereabouts(
+        source=source if here else None,
+        target=target if there else None,
+        same=bool(here and there and os.path.samestat(here, there)),
+    )
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return path.lstat()
+    return None
+
+
+def _state(manifest: Manifest) -> DayState:
+    return DayState(
+        date=manifest.day.date,
+        state=state_of(manifest),
+        rows=manifest.rows(Verdict.IN_DAY),
+        amended=(),
+        files=len(manifest.files_of(Verdict.IN_DAY)),
+        bytes=sum(file.bytes for file in manifest.files),
+        late=manifest.rows(Verdict.LATE),
+        invalid=manifest.rows(Verdict.INVALID),
+        pending=sum(len(part.pending) for part in manifest.next.partitions),
+        gaps=sum(len(gap.offsets) for gap in manifest.gaps),
+        lost=tuple(str(lost) for lost in manifest.accepted.loss),
+        run_id=manifest.run_id,
+        revision=manifest.revision,
+    )
+
+
+def _alive(holder: LockHolder | None) -> bool | None:
+    if holder is None or holder.host != socket.gethostname():
+        return None
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

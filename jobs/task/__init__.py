@@ -1,0 +1,1 @@
+"""What runs in a Spark worker: classify records, write files, report."""

@@ -1,0 +1,157 @@
+"""The verdict rule, on columns.
+
+Pure: coordinates, event times and causes go in, one verdict a record comes out. Whether a record is settled
+already is asked first, of the committed checkpoint alone (`Seen.settled`), and such a record is not even
+decoded. If that were asked of its event time, a record would be settled twice, or never, as soon as the
+contract or the zone rules change between two runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.record.rules import Rules, Tombstones
+from jobs.task.result import Longs
+from offsets.model import MICROSECOND, DayPlan, Verdict, micros
+from offsets.ranges import Offsets
+
+Codes = npt.NDArray[np.uint8]
+Mask = npt.NDArray[np.bool_]
+
+VERDICTS: Final = tuple(Verdict)
+CODE: Final = {verdict: np.uint8(code) for code, verdict in enumerate(VERDICTS)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettledOffsets:
+    """What a checkpoint says of one partition; `edges` are the starts and the ends of the pending ranges."""
+
+    until: int
+    pending: Offsets
+    edges: tuple[Longs, Longs] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        starts, ends = (np.frombuffer(each, np.uint64).astype(np.int64) for each in self.pending.edges())
+        object.__setattr__(self, "edges", (starts, ends))
+
+    def __reduce__(self) -> tuple[Callable[[int, Offsets], SettledOffsets], tuple[int, Offsets]]:
+        """Send the set and not its edges, which take 16 bytes a range."""
+        return _seen, (self.until, self.pending)
+
+    def settled(self, offsets: Longs) -> Mask:
+        """Tell which offsets an earlier commit holds."""
+        below = offsets < self.until
+        starts, ends = self.edges
+        if not len(starts) or not below.any():
+            return below
+        at = np.searchsorted(starts, offsets, side="right") - 1
+        pending: Mask = (at >= 0) & (offsets < ends[at])
+        return below & ~pending
+
+
+def _seen(until: int, pending: Offsets) -> SettledOffsets:
+    return SettledOffsets(until=until, pending=pending)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayBounds:
+    """All that gives a record its verdict, apart from the record; instants in microseconds, UTC.
+
+    `starts` are the starts of the lake's days up to and with the day itself, `days` their dates.
+    """
+
+    starts: Longs
+    end: int
+    days: tuple[date, ...]
+    past: int
+    future: int
+    past_text: str
+    future_text: str
+    skip_tombstones: bool
+    seen: dict[int, SettledOffsets]
+
+    @classmethod
+    def of(cls, plan: DayPlan, rules: Rules) -> DayBounds:
+        """Take a plan's bounds and a contract's rules."""
+        days = (*plan.earlier, plan.day)
+        return cls(
+            starts=np.array([micros(day.start) for day in days], dtype=np.int64),
+            end=micros(plan.day.end),
+            days=tuple(day.date for day in days),
+            past=rules.past // MICROSECOND,
+            future=rules.future // MICROSECOND,
+            past_text=_text(rules.past),
+            future_text=_text(rules.future),
+            skip_tombstones=rules.tombstones is Tombstones.SKIP and rules.format.value != "raw",
+            seen={part.partition: _seen(part.seen_until, part.pending) for part in plan.consumed.partitions},
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classified:
+    """One batch with its verdicts: `code` indexes VERDICTS, `day` the bounds' days (of LATE rows only)."""
+
+    code: Codes
+    day: Longs
+    cause: pa.Array
+
+
+def classify(
+    *, tombstone: Mask, event_time: pa.Array, kafka_timestamp: pa.Array, cause: pa.Array, bounds: DayBounds
+) -> Classified:
+    """Give each record its verdict; none of them is settled already.
+
+    `event_time` is null where `cause` is not; `kafka_timestamp` (microseconds) is null where there is none.
+    """
+    cause = _judge_window(event_time, kafka_timestamp, cause, bounds)
+    invalid = pc.is_valid(cause).to_numpy(zero_copy_only=False)
+    times = event_time.fill_null(0).to_numpy(zero_copy_only=False)
+    skipped = tombstone if bounds.skip_tombstones else np.zeros(len(times), dtype=bool)
+    code = np.select(
+        [
+            skipped,
+            invalid,
+            times < bounds.starts[0],
+            times >= bounds.end,
+            times < bounds.starts[-1],
+        ],
+        [
+            CODE[Verdict.SKIPPED],
+            CODE[Verdict.INVALID],
+            CODE[Verdict.BEFORE_FIRST],
+            CODE[Verdict.LATER_DAY],
+            CODE[Verdict.LATE],
+        ],
+        default=CODE[Verdict.IN_DAY],
+    )
+    day = np.searchsorted(bounds.starts, times, side="right") - 1
+    return Classified(code=code.astype(np.uint8, copy=False), day=day, cause=cause)
+
+
+def _judge_window(
+    event_time: pa.Array, kafka_timestamp: pa.Array, cause: pa.Array, bounds: DayBounds
+) -> pa.Array:
+    """Add two causes: Kafka's timestamp is missing, or the event time is too far from it."""
+    ahead = pc.subtract(event_time, kafka_timestamp)
+    early, late = pc.less(ahead, -bounds.past), pc.greater(ahead, bounds.future)
+    if kafka_timestamp.null_count or pc.any(pc.or_kleene(early, late)).as_py():
+        window = pc.case_when(
+            pc.make_struct(pc.is_null(kafka_timestamp), early, late),
+            pa.scalar("No Kafka timestamp"),
+            pa.scalar(f"Event time more than {bounds.past_text} before Kafka's timestamp"),
+            pa.scalar(f"Event time more than {bounds.future_text} after Kafka's timestamp"),
+        )
+        return pc.coalesce(cause, window)
+    return cause
+
+
+def _text(length: timedelta) -> str:
+    return f"{length.days} d" if length == timedelta(days=length.days) else str(length)

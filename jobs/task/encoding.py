@@ -1,0 +1,54 @@
+"""Which encoding each leaf of a Parquet file gets.
+
+Pure. Ascending coordinates are delta encoded; a dictionary is built where values repeat, and not where a
+writer would only build it to give it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+DELTA: Final = "DELTA_BINARY_PACKED"
+ASCENDING: Final = ("kafka_offset", "kafka_timestamp", "event_time")
+SAMPLE: Final = 10_000
+"""So many rows are looked at."""
+REPEATING: Final = 0.5
+"""Values repeat where at most this share of them is distinct."""
+
+
+def delta_encoded(schema: pa.Schema) -> dict[str, str]:
+    """Name the columns that ascend, with their encoding."""
+    return dict.fromkeys((name for name in ASCENDING if name in schema.names), DELTA)
+
+
+def dictionary_columns(table: pa.Table) -> list[str]:
+    """Name the leaves whose values repeat, by their paths in Parquet, judging by the first rows."""
+    rows = table.slice(0, SAMPLE).combine_chunks()
+    found = []
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if name not in ASCENDING and column.num_chunks:
+            found += [path for path, leaf in leaves(name, column.chunk(0)) if _repeats(leaf)]
+    return found
+
+
+def leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+    """List the leaves of a column, with their paths in Parquet."""
+    type = array.type
+    if pa.types.is_struct(type):
+        for index in range(type.num_fields):
+            yield from leaves(f"{path}.{type.field(index).name}", array.field(index))
+    elif pa.types.is_map(type):
+        yield from leaves(f"{path}.key_value.key", array.keys)
+        yield from leaves(f"{path}.key_value.value", array.items)
+    elif pa.types.is_list(type):
+        yield from leaves(f"{path}.list.element", array.flatten())
+    else:
+        yield path, array
+
+
+def _repeats(leaf: pa.Array) -> bool:
+    return len(leaf) > 0 and pc.count_distinct(leaf).as_py() <= REPEATING * len(leaf)

@@ -1,0 +1,157 @@
+"""What a task reports of the rows it was given, as its result.
+
+Pure. Spark hands back the result of one successful attempt per task, so a report can neither be lost nor
+counted twice, which accumulators and observed metrics cannot promise.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import date
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from offsets.errors import KafkaDailyError
+from offsets.model import Anchor, CauseCount, FileOffsets, Tally, Verdict
+from offsets.ranges import Gathering, Offsets, Range, joined
+
+Longs = npt.NDArray[np.int64]
+UNFILED = (Verdict.SKIPPED, Verdict.BEFORE_FIRST, Verdict.LATER_DAY)
+"""The verdicts of records that are seen for the first time and written to no file."""
+FEW_BREAKS = 64
+"""Up to so many breaks in a batch's offsets its ranges are cheaper to take than its single offsets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile:
+    """A finished file of a task or of a merge, where it lies now; event times in microseconds, UTC."""
+
+    path: str
+    verdict: Verdict
+    day: date | None
+    rows: int
+    bytes: int
+    sha256: str
+    offsets: tuple[FileOffsets, ...]
+    event_time_min: int | None
+    event_time_max: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadBack:
+    """What a file says when it is read again; `offsets` is None per partition where one occurs twice."""
+
+    rows: int
+    bytes: int
+    sha256: str
+    offsets: Mapping[int, Offsets | None]
+    event_time_min: int | None
+    event_time_max: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskResult:
+    """What one task was given and what it did; `failure` is the error that stopped it.
+
+    `unfiled` are the offsets of the records that a verdict of UNFILED left out of all files.
+    """
+
+    delivered: Mapping[int, Offsets] = field(default_factory=dict)
+    unfiled: Mapping[Verdict, Mapping[int, Offsets]] = field(default_factory=dict)
+    tally: tuple[Tally, ...] = ()
+    causes: tuple[CauseCount, ...] = ()
+    last: Mapping[int, Anchor] = field(default_factory=dict)
+    files: tuple[WrittenFile, ...] = ()
+    failure: KafkaDailyError | None = None
+
+
+def slices(partitions: Longs) -> Iterator[tuple[int, int, int]]:
+    """Cut a column of partitions into runs of one partition: (partition, first row, row after the last)."""
+    edges = [0, *(np.flatnonzero(np.diff(partitions)) + 1).tolist(), len(partitions)]
+    for at, end in pairwise(edges):
+        if at < end:
+            yield int(partitions[at]), at, end
+
+
+def ranges_of(offsets: Longs) -> list[Range]:
+    """Turn ascending offsets into half-open ranges."""
+    if not len(offsets):
+        return []
+    breaks = np.flatnonzero(np.diff(offsets) != 1)
+    starts = offsets[np.concatenate(([0], breaks + 1))]
+    ends = offsets[np.concatenate((breaks, [len(offsets) - 1]))] + 1
+    return list(zip(starts.tolist(), ends.tolist(), strict=True))
+
+
+def offsets_in(column: Longs) -> Offsets:
+    """Make a set of a column of offsets, in any order; one that occurs twice is a ValueError."""
+    breaks = np.flatnonzero(np.diff(column) != 1)
+    if len(breaks) <= FEW_BREAKS:
+        return Offsets.of(ranges_of(column))
+    return Offsets.holding(array("Q", column.astype(np.uint64).tobytes()))
+
+
+class RangeLog:
+    """Offsets seen so far, per partition, as compressed sets."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._seen: dict[int, Gathering] = {}
+
+    def add(self, partition: int, offsets: Longs) -> None:
+        """Take offsets; one that was taken before is a ValueError."""
+        if len(offsets):
+            self._seen.setdefault(partition, Gathering()).add(offsets_in(offsets))
+
+    def ranges(self) -> dict[int, Offsets]:
+        """Return the offsets of each partition."""
+        return {partition: seen.gathered() for partition, seen in self._seen.items()}
+
+
+def joined_by_partition(reports: Iterable[Mapping[int, Offsets]]) -> dict[int, Offsets]:
+    """Join the offsets of all tasks; an offset that two tasks report is a ValueError."""
+    everything: dict[int, list[Offsets]] = {}
+    for report in reports:
+        for partition, offsets in report.items():
+            everything.setdefault(partition, []).append(offsets)
+    return {partition: joined(sets) for partition, sets in everything.items()}
+
+
+def summed(tallies: Iterable[Tally]) -> tuple[Tally, ...]:
+    """Add up tallies of one partition and verdict."""
+    sums: dict[tuple[int, Verdict], Tally] = {}
+    for each in tallies:
+        key = (each.partition, each.verdict)
+        old = sums.get(key)
+        sums[key] = (
+            each
+            if old is None
+            else Tally(
+                partition=each.partition,
+                verdict=each.verdict,
+                rows=old.rows + each.rows,
+                from_offset=min(old.from_offset, each.from_offset),
+                until_offset=max(old.until_offset, each.until_offset),
+            )
+        )
+    order = list(Verdict)
+    return tuple(sorted(sums.values(), key=lambda each: (each.partition, order.index(each.verdict))))
+
+
+def summed_causes(causes: Iterable[CauseCount]) -> tuple[CauseCount, ...]:
+    """Add up the rows of each cause, commonest first; the first example stands."""
+    sums: dict[str, CauseCount] = {}
+    for each in causes:
+        old = sums.get(each.cause)
+        sums[each.cause] = (
+            each
+            if old is None
+            else CauseCount(
+                cause=each.cause, rows=old.rows + each.rows, partition=old.partition, offset=old.offset
+            )
+        )
+    return tuple(sorted(sums.values(), key=lambda each: (-each.rows, each.cause)))

@@ -1,0 +1,363 @@
+"""What a task does with the records it is given: judge them, write them, report.
+
+Relies on batches of one Kafka span after another. Runs in a Spark worker, but knows nothing of Spark;
+everything it writes lies in the attempt's own folder and means nothing until its report is believed.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from jobs.day.sizing import BATCH_BYTES, BATCH_ROWS
+from jobs.lake.posix import make_inner_folder
+from jobs.record.decode import Decoded, Decoder
+from jobs.record.rules import Rules
+from jobs.record.schema import INVALID_SCHEMA, day_schema
+from jobs.task.batching import Waiting, joined
+from jobs.task.classify import CODE, VERDICTS, Classified, Codes, DayBounds, Mask, classify
+from jobs.task.parquet_writer import FileOptions, RollingWriter
+from jobs.task.result import (
+    UNFILED,
+    Longs,
+    RangeLog,
+    TaskResult,
+    ranges_of,
+    slices,
+    summed,
+    summed_causes,
+)
+from offsets.errors import AuditFailed, KafkaDailyError
+from offsets.kafka.reader import digest_of
+from offsets.model import Anchor, CauseCount, Tally, Verdict, micros
+
+OPEN_LATE_DAYS: Final = 64
+"""How many late days a task keeps files open for; the least recently written is closed first."""
+LATE_BYTES: Final = 32 << 20
+"""How much late rows of all days may wait in memory; then they are sorted by day and written."""
+LATE_DAY: Final = "late_day"
+"""The column that rows have while they wait: which of the bounds' days they belong to."""
+NO_STAMP: Final = -1_000
+"""Kafka's NO_TIMESTAMP, -1 ms."""
+FAR: Final = 1 << 62
+"""Farther from 1970 no stamp is told; what is left of an int64 is room for subtractions."""
+OLDEST: Final = micros(datetime(1901, 1, 1, tzinfo=UTC))
+"""Spark moves older stamps to another calendar, by the zone of its JVM."""
+FEW_RUNS: Final = 16
+"""Up to so many runs of a batch's rows are slices of it; with more, one filter copies them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskSpec:
+    """What every task of a run is told."""
+
+    rules: Rules
+    bounds: DayBounds
+    attempts: str
+    files: FileOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """One batch of records as the source delivers them.
+
+    `kafka_timestamp` is null where there is none. Where clients tell it differently, or nearly overflow, it
+    is FAR before or after 1970: out of any validity window and of all years.
+    """
+
+    partition: Longs
+    offset: Longs
+    kafka_timestamp: pa.Array
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array | None
+
+    @classmethod
+    def of(cls, rows: pa.RecordBatch) -> Batch:
+        """Take the source's columns."""
+        return cls(
+            partition=rows["partition"].to_numpy().astype(np.int64),
+            offset=rows["offset"].to_numpy(),
+            kafka_timestamp=_stamps(rows["timestamp"]),
+            key=rows["key"],
+            value=rows["value"],
+            headers=rows["headers"] if "headers" in rows.schema.names else None,
+        )
+
+    def __len__(self) -> int:
+        """Count the records."""
+        return len(self.offset)
+
+    def keep(self, mask: Mask) -> Batch:
+        """Keep the records where the mask holds."""
+        chosen = pa.array(mask)
+        return Batch(
+            self.partition[mask],
+            self.offset[mask],
+            self.kafka_timestamp.filter(chosen),
+            self.key.filter(chosen),
+            self.value.filter(chosen),
+            self.headers.filter(chosen) if self.headers is not None else None,
+        )
+
+    def last(self, row: int) -> Anchor:
+        """Make an anchor of one record."""
+        stamp = self.kafka_timestamp[row].cast(pa.int64()).as_py()
+        return Anchor(
+            offset=int(self.offset[row]),
+            timestamp=-1 if stamp is None else stamp // 1000,
+            digest=digest_of(self.key[row].as_py(), self.value[row].as_py()),
+        )
+
+
+def _stamps(column: pa.Array) -> pa.Array:
+    """Take Kafka's timestamps: of those below zero only -1 ms is none."""
+    micros = column.cast(pa.int64())
+    edges = pc.min_max(micros).as_py()
+    if edges["min"] is None or (edges["min"] >= 0 and edges["max"] <= FAR):
+        return column
+    micros = pc.if_else(pc.equal(micros, NO_STAMP), pa.scalar(None, pa.int64()), micros)
+    micros = pc.if_else(pc.less(micros, OLDEST), pa.scalar(-FAR, pa.int64()), micros)
+    return pc.min_element_wise(micros, FAR, skip_nulls=False).cast(column.type)
+
+
+def run_task(order: TaskSpec, attempt: str, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+    """Settle all batches of one task attempt and report; a known failure is reported, not raised."""
+    folder = Path(order.attempts) / attempt
+    try:
+        make_inner_folder(folder)
+        task = _Task(order, folder)
+        gc.disable()
+        for batch in batches:
+            task.process(Batch.of(batch))
+        return task.report()
+    except KafkaDailyError as stopped:
+        return TaskResult(failure=stopped)
+    finally:
+        gc.enable()
+
+
+def rebatch(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Join small batches until they are worth the work that each costs a task."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in sent:
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield from joined(waiting)
+            waiting, rows, size = [], 0, 0
+    yield from joined(waiting)
+
+
+class _Task:
+    """The state of one attempt: its writers and its tally."""
+
+    def __init__(self, order: TaskSpec, folder: Path) -> None:
+        self._order, self._bounds = order, order.bounds
+        self._decoder = Decoder(order.rules)
+        self._schema = day_schema(order.rules)
+        self._names = (folder / f"{number:05d}.parquet.part" for number in count())
+        self._delivered = RangeLog()
+        self._unfiled = {verdict: RangeLog() for verdict in UNFILED}
+        self._tally: list[Tally] = []
+        self._causes: list[CauseCount] = []
+        self._last: dict[int, Anchor] = {}
+        self._in_day = self._writer(Verdict.IN_DAY)
+        self._invalid = self._writer(Verdict.INVALID)
+        self._late_waiting = Waiting()
+        self._late: dict[date, RollingWriter] = {}
+        self._open_late: OrderedDict[date, RollingWriter] = OrderedDict()
+
+    def process(self, batch: Batch) -> None:
+        """Judge, route and count one batch."""
+        settled = np.zeros(len(batch), dtype=bool)
+        for partition, at, end in slices(batch.partition):
+            offsets = batch.offset[at:end]
+            with _each_once():
+                self._delivered.add(partition, offsets)
+            settled[at:end] = self._bounds.seen[partition].settled(offsets)
+            anchor = batch.last(at + int(offsets.argmax()))
+            self._last[partition] = max(
+                self._last.get(partition, anchor), anchor, key=lambda each: each.offset
+            )
+        if settled.any():
+            self._count(
+                batch.partition[settled],
+                batch.offset[settled],
+                np.full(settled.sum(), CODE[Verdict.ALREADY_SETTLED]),
+            )
+            batch = batch.keep(~settled)
+        if len(batch):
+            self._judge(batch)
+
+    def _judge(self, batch: Batch) -> None:
+        decoded = self._decoder.decode(batch.value, batch.kafka_timestamp)
+        judged = classify(
+            tombstone=pc.is_null(batch.value).to_numpy(zero_copy_only=False),
+            event_time=decoded.event_time,
+            kafka_timestamp=batch.kafka_timestamp.cast(pa.int64()),
+            cause=decoded.cause,
+            bounds=self._bounds,
+        )
+        self._count(batch.partition, batch.offset, judged.code)
+        self._route(batch, decoded, judged)
+
+    def _route(self, batch: Batch, decoded: Decoded, judged: Classified) -> None:
+        met = set(np.unique(judged.code).tolist())
+        if CODE[Verdict.INVALID] in met:
+            self._write_invalid(batch, judged)
+        for verdict in UNFILED:
+            if CODE[verdict] in met:
+                here = judged.code == CODE[verdict]
+                offsets, partitions = batch.offset[here], batch.partition[here]
+                for partition, at, end in slices(partitions):
+                    self._unfiled[verdict].add(partition, offsets[at:end])
+        if not met & {CODE[Verdict.IN_DAY], CODE[Verdict.LATE]}:
+            return
+        rows = self._rows(batch, decoded)
+        if met == {CODE[Verdict.IN_DAY]}:
+            self._in_day.add(rows)
+            return
+        self._in_day.add(*_chosen(rows, judged.code == CODE[Verdict.IN_DAY]))
+        if CODE[Verdict.LATE] in met:
+            self._write_late(rows, judged)
+
+    def _rows(self, batch: Batch, decoded: Decoded) -> pa.RecordBatch:
+        kafka: list[pa.Array] = []
+        if "key" in self._order.rules.kafka_columns:
+            kafka.append(batch.key)
+        if batch.headers is not None:
+            kafka.append(batch.headers.cast(self._schema.field("kafka_headers").type))
+        columns = [
+            decoded.event_time.cast(self._schema.field("event_time").type),
+            pa.array(batch.partition.astype(np.int32)),
+            # a view through numpy would keep the whole message that brought the batch, and not show it
+            pa.array(batch.offset.copy()),
+            batch.kafka_timestamp.cast(self._schema.field("kafka_timestamp").type),
+            *kafka,
+            *decoded.columns,
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+    def _write_late(self, rows: pa.RecordBatch, judged: Classified) -> None:
+        late = pa.array(judged.code == CODE[Verdict.LATE])
+        # not by day yet: a batch may hold a few rows of each of a thousand days, and each batch takes memory
+        self._late_waiting.add(rows.append_column(LATE_DAY, pa.array(judged.day)).filter(late))
+        if self._late_waiting.bytes > LATE_BYTES:
+            self._sort_late()
+
+    def _sort_late(self) -> None:
+        """Write the late rows that wait, day by day."""
+        if not (batches := self._late_waiting.take()):
+            return
+        waiting = pa.Table.from_batches(batches)
+        days = waiting[LATE_DAY].to_numpy()
+        order = np.argsort(days, kind="stable")
+        rows = waiting.drop_columns([LATE_DAY]).take(pa.array(order))
+        parts = [(self._bounds.days[index], at, end) for index, at, end in slices(days[order])]
+        # an open file takes its rows before another day's file closes it
+        for day, at, end in sorted(parts, key=lambda part: part[0] not in self._open_late):
+            if day not in self._late:
+                self._late[day] = self._writer(Verdict.LATE, day)
+            self._late[day].write(rows.slice(at, end - at))
+            self._bound_open_late(day)
+
+    def _bound_open_late(self, day: date) -> None:
+        """Close a late day's file where this one is one too many."""
+        if self._late[day].is_open:
+            self._open_late[day] = self._late[day]
+            self._open_late.move_to_end(day)
+        if len(self._open_late) > OPEN_LATE_DAYS:
+            _, oldest = self._open_late.popitem(last=False)
+            oldest.finish()
+
+    def _write_invalid(self, batch: Batch, judged: Classified) -> None:
+        invalid = judged.code == CODE[Verdict.INVALID]
+        bad = batch.keep(invalid)
+        causes = judged.cause.filter(pa.array(invalid))
+        headers = INVALID_SCHEMA.field("headers").type
+        rows = [
+            pa.array(bad.partition.astype(np.int32)),
+            pa.array(bad.offset),
+            bad.kafka_timestamp.cast(INVALID_SCHEMA.field("kafka_timestamp").type),
+            bad.key,
+            bad.value,
+            bad.headers.cast(headers) if bad.headers is not None else pa.nulls(len(bad), headers),
+            causes,
+        ]
+        self._invalid.add(pa.RecordBatch.from_arrays(rows, schema=INVALID_SCHEMA))
+        for row, cause in enumerate(causes.to_pylist()):
+            self._causes.append(
+                CauseCount(
+                    cause=cause, rows=1, partition=int(bad.partition[row]), offset=int(bad.offset[row])
+                )
+            )
+        self._causes = list(summed_causes(self._causes))
+
+    def _count(self, partitions: Longs, offsets: Longs, codes: Codes) -> None:
+        with _each_once():
+            self._tally = list(summed([*self._tally, *_tallies(partitions, offsets, codes)]))
+
+    def _writer(self, verdict: Verdict, day: date | None = None) -> RollingWriter:
+        schema = INVALID_SCHEMA if verdict is Verdict.INVALID else self._schema
+        return RollingWriter(lambda: next(self._names), schema, verdict, day, self._order.files)
+
+    def report(self) -> TaskResult:
+        """Finish all files and give the tally."""
+        self._sort_late()
+        writers = [self._in_day, self._invalid, *self._late.values()]
+        return TaskResult(
+            delivered=self._delivered.ranges(),
+            unfiled={verdict: found for verdict, log in self._unfiled.items() if (found := log.ranges())},
+            tally=tuple(self._tally),
+            causes=tuple(self._causes),
+            last=self._last,
+            files=tuple(file for writer in writers for file in writer.close()),
+        )
+
+
+@contextmanager
+def _each_once() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as broken:
+        raise AuditFailed(
+            expected="each offset to be delivered once to one task",
+            found=f"one twice: {broken}",
+            do="Nothing was committed. Run the day again; report it if it recurs.",
+        ) from None
+
+
+def _chosen(rows: pa.RecordBatch, mask: Mask) -> list[pa.RecordBatch]:
+    """Return the rows where the mask holds: as views where they are few runs, else as a copy."""
+    runs = ranges_of(np.flatnonzero(mask))
+    if len(runs) > FEW_RUNS:
+        return [rows.filter(pa.array(mask))]
+    return [rows.slice(at, end - at) for at, end in runs]
+
+
+def _tallies(partitions: Longs, offsets: Longs, codes: Codes) -> Iterator[Tally]:
+    """Count one batch; the order of its offsets plays no part."""
+    for partition, at, end in slices(partitions):
+        here, verdicts = offsets[at:end], codes[at:end]
+        for code in np.unique(verdicts).tolist():
+            met = here[verdicts == code]
+            yield Tally(
+                partition=partition,
+                verdict=VERDICTS[code],
+                rows=len(met),
+                from_offset=int(met.min()),
+                until_offset=int(met.max()) + 1,
+            )

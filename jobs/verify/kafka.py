@@ -1,0 +1,102 @@
+"""What Kafka still shows of a day's reads, held against what the day was delivered.
+
+Relies on a TopicReader. What retention has taken since is counted, and so is what compaction took; all
+else must be there, and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Final
+
+from jobs.verify.result import AgainstKafka
+from offsets.errors import OffsetsLost, TopicChanged
+from offsets.kafka.offset_lookup import read_anchor
+from offsets.kafka.reader import TopicReader, look_together
+from offsets.model import LogOffsets, Manifest, Span
+from offsets.plan import check_anchor
+from offsets.ranges import Offsets, joined
+
+AT_ONCE: Final = 500_000
+"""So many offsets are read before the broker is asked anew."""
+
+
+def compare(reader: TopicReader, manifest: Manifest, *, compacted: bool) -> tuple[AgainstKafka, list[str]]:
+    """Read a day's spans again while they are retained; `compacted` tells whether the log ever was."""
+    day, topic = manifest.day.date, manifest.topic
+    described = reader.describe(topic.name)
+    if described.identity != topic:
+        was, is_ = (f"{each.topic_id} in cluster {each.cluster_id}" for each in (topic, described.identity))
+        return AgainstKafka(), [f"{day}: topic {topic.name} was recreated: it was {was}, and is {is_}"]
+    compacted = bool(described.compacted or compacted)
+    visible = gone = taken = 0
+    problems: list[str] = []
+    kept = [span for span in manifest.spans if span.partition in described.partitions]
+    found, edges = _visible(reader, topic.name, kept)
+    anchors = _anchor_problems(reader, manifest, edges, compacted)
+    for span, gap in zip(manifest.spans, manifest.gaps, strict=True):
+        where = f"{day}: partition {span.partition}"
+        if span.partition not in edges:
+            problems.append(f"{where} is not there any more")
+            continue
+        retained = span.reads.within(edges[span.partition].log_start, span.until_offset)
+        shown = found[span.partition] & retained
+        delivered = retained - gap.offsets
+        visible += len(shown)
+        gone += len(span.reads - retained)
+        if dropped := shown - delivered:
+            problems.append(f"{where}: Kafka shows {dropped}, which the run was not given")
+        if missing := delivered - shown:
+            taken += len(missing)
+            if not compacted:
+                problems.append(f"{where}: Kafka does not show {missing}, which the run was given")
+        problems += anchors.get(span.partition, ())
+    return AgainstKafka(visible=visible, gone=gone, compacted=taken if compacted else 0), problems
+
+
+def _visible(
+    reader: TopicReader, topic: str, spans: Sequence[Span]
+) -> tuple[dict[int, Offsets], dict[int, LogOffsets]]:
+    """Read what is visible of spans; go on above it where retention takes some of it meanwhile.
+
+    The edges are the last ones seen: what was read below them has gone since.
+    """
+    left = {span.partition: span.reads for span in spans}
+    found: dict[int, list[Offsets]] = {part: [] for part in left}
+    edges = reader.watermarks(topic, left)
+    while True:
+        left = {
+            part: reads.within(edges[part].log_start, edges[part].last_stable) for part, reads in left.items()
+        }
+        wanted = {
+            part: (from_, min(from_ + AT_ONCE, until))
+            for part, reads in left.items()
+            for from_, until in islice(reads, 1)
+        }
+        if not wanted:
+            return {part: joined(sets) for part, sets in found.items()}, edges
+        try:
+            seen = reader.present_of(topic, wanted)
+        except OffsetsLost:
+            edges = reader.watermarks(topic, left)
+            continue
+        for part, (_, until) in wanted.items():
+            found[part].append(seen[part])
+            left[part] = left[part].within(until, edges[part].last_stable)
+
+
+def _anchor_problems(
+    reader: TopicReader, manifest: Manifest, edges: Mapping[int, LogOffsets], compacted: bool
+) -> dict[int, list[str]]:
+    """Check that the last record below the next checkpoint is the one that was read."""
+    kept = [part for part in manifest.next.partitions if part.partition in edges]
+    looks = {part.partition: read_anchor(part, edges[part.partition]) for part in kept}
+    seen = look_together(reader, manifest.topic.name, looks)
+    problems: dict[int, list[str]] = {}
+    for part in kept:
+        try:
+            check_anchor(part, edges[part.partition].log_start, seen[part.partition], compacted)
+        except TopicChanged as changed:
+            problems[part.partition] = [f"{manifest.day.date}: {changed}"]
+    return problems

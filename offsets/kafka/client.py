@@ -1,0 +1,486 @@
+"""What a Kafka broker says of one topic.
+
+The only module that speaks to the broker with librdkafka. Relies on the admin API for offsets and on a
+consumer, without any group's offsets, for single records. Never creates a topic and never commits.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import structlog
+import tenacity
+from confluent_kafka import (
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+    TopicPartition,
+)
+
+# it takes them from modules of its own and does not mark them as exported
+from confluent_kafka.admin import (  # type: ignore[attr-defined]
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
+
+from offsets.errors import BrokerUnavailable, ConfigError, OffsetsLost
+from offsets.kafka.fetch import Contents, EndsEarly, Fetched, Fetcher, Presence, Sample
+from offsets.kafka.reader import FullRecord, SeenRecord, Stretch, TopicDescription, out_of_range, retention_of
+from offsets.kafka.trouble import advice_for, cleaned
+from offsets.model import LogOffsets, TopicIdentity
+from offsets.ranges import Offsets, Range
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+Each = TypeVar("Each")
+
+COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
+# confluent-kafka leaves them untyped
+EARLIEST: OffsetSpec = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+LONGEST_REQUEST = timedelta(seconds=10)
+REFUSED = {
+    KafkaError._AUTHENTICATION,
+    KafkaError._SSL,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+}
+SECRETS: Final = ("sasl.password", "sasl.username", "ssl.key.password")
+BEYOND = {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}
+ELECTED: Final = {
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._NOENT,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.KAFKA_STORAGE_ERROR,
+}
+"""What is answered to who does not know of a partition's new leader, or while none has caught up."""
+SAMPLED_AT_ONCE: Final = 128
+"""So many partitions are sampled at a time: fetches may bring 128 KiB of each."""
+READ_AT_ONCE: Final = 8
+"""So many partitions are read whole at a time."""
+MANY: Final = {
+    "fetch.message.max.bytes": 8 << 20,
+    "fetch.max.bytes": 8 << 20,
+    "queued.max.messages.kbytes": 64 << 10,
+}
+"""What a client needs that reads all there is, not a few records here and there."""
+AT_ONCE: Final = 50_000
+BYTES_AT_ONCE: Final = 32 << 20
+"""So many records, or bytes, of a stream are held at a time."""
+UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+
+
+class Broker:
+    """A broker, as librdkafka sees it, with patience: every question is asked again until `timeout`."""
+
+    def __init__(self, client: Mapping[str, str], timeout: timedelta) -> None:
+        """Prepare clients; nothing is sent yet. `client` are librdkafka properties."""
+        self._timeout = timeout
+        self._request = min(timeout / 3, LONGEST_REQUEST).total_seconds()
+        self._servers = client["bootstrap.servers"]
+        self._secrets = [client[name] for name in SECRETS if client.get(name)]
+        self._refusal: KafkaError | None = None
+        self._told = ""
+        common: dict[str, Any] = {
+            **client,
+            "error_cb": self._on_error,
+            "logger": _QuietLogger(self._note),
+            "client.id": "kafka-daily",
+        }
+        self._admin = AdminClient({**common, "socket.timeout.ms": int(self._request * 1000)})
+        self._consumer_settings = {
+            **common,
+            "group.id": f"kafka-daily-{uuid.uuid4()}",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+            # reads are short: a request that waits at the log's end holds up the next partition's
+            "fetch.wait.max.ms": 1,
+            "fetch.message.max.bytes": 128 * 1024,
+            "queued.max.messages.kbytes": 4096,
+            # progress shows with each whole answer, so none may take long
+            "fetch.max.bytes": 1 << 20,
+            # a full queue is soon read
+            "fetch.queue.backoff.ms": 10,
+            "allow.auto.create.topics": False,
+        }
+        self._small: Fetcher | None = None
+        self._large: Fetcher | None = None
+        self._hidden: dict[tuple[str, int], list[Range]] = {}
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self.rest()
+
+    def rest(self) -> None:
+        """Hold nothing until the next question: librdkafka piles up statistics while nobody asks."""
+        for client in (self._small, self._large):
+            if client is not None:
+                client.close()
+        self._small = self._large = None
+
+    def describe(self, topic: str) -> TopicDescription:
+        """Describe a topic.
+
+        Raises:
+            ConfigError: the broker has no such topic; it is not created.
+        """
+        # who describes a topic begins to look at it: what was seen of another one of that name is past
+        self._hidden.clear()
+        cluster = self._patiently("the cluster", self._metadata)
+        try:
+            found = self._ask(
+                f"topic {topic}",
+                lambda: self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._request)[
+                    topic
+                ],
+            )
+        except KafkaException as error:
+            if error.args[0].code() in UNKNOWN:
+                raise self._unknown_topic(topic) from None
+            raise
+        settings = self._settings(topic)
+        size = settings.get("retention.bytes")
+        largest = settings.get("max.message.bytes")
+        return TopicDescription(
+            identity=TopicIdentity(
+                name=topic, topic_id=str(found.topic_id), cluster_id=str(cluster.cluster_id)
+            ),
+            partitions=tuple(sorted(part.id for part in found.partitions)),
+            cleanup_policy=settings.get("cleanup.policy"),
+            retention=retention_of(settings.get("retention.ms")),
+            retention_bytes=int(size) if size is not None else None,
+            largest_message=int(largest) if largest is not None else None,
+        )
+
+    def watermarks(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
+        """Give log start, last stable offset and high watermark of each partition."""
+        wanted = list(partitions)
+        starts = self._list_offsets(topic, dict.fromkeys(wanted, EARLIEST), UNCOMMITTED)
+        stable = self._list_offsets(topic, dict.fromkeys(wanted, LATEST), COMMITTED)
+        highs = self._list_offsets(topic, dict.fromkeys(wanted, LATEST), UNCOMMITTED)
+        return {
+            part: LogOffsets(
+                partition=part, log_start=starts[part], last_stable=stable[part], high=highs[part]
+            )
+            for part in wanted
+        }
+
+    def offsets_at(self, topic: str, instants: Mapping[int, int]) -> dict[int, int | None]:
+        """Give per partition the first offset stamped at or after an instant (ms).
+
+        Records of open transactions count.
+        None means that the broker holds no such record, and said so without an error.
+        """
+        specs = {part: OffsetSpec.for_timestamp(instant) for part, instant in instants.items()}
+        found = self._list_offsets(topic, specs, UNCOMMITTED)
+        return {part: offset if offset >= 0 else None for part, offset in found.items()}
+
+    def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
+        """Read the first visible records of a stretch of each partition; fewer mean that there are no more.
+
+        Raises:
+            OffsetsLost: a log starts above its stretch by now, or ends below it.
+        """
+        samples = {
+            part: Sample(each, self._skipped(topic, part, each.from_)) for part, each in wanted.items()
+        }
+        begun = {
+            part: sample
+            for part, sample in samples.items()
+            if sample.at < sample.stretch.until and sample.stretch.limit > 0
+        }
+        for some in _cut(begun, SAMPLED_AT_ONCE):
+            self._read(topic, self._sampler(), some, give_way=True)
+            left = {part: sample for part, sample in some.items() if not sample.done}
+            for few in _cut(left, READ_AT_ONCE):
+                self._read(topic, self._reader(), few)
+            for part, sample in left.items():
+                self._hidden.setdefault((topic, part), []).extend(sample.hidden)
+        return {part: sample.seen for part, sample in samples.items()}
+
+    def present_of(self, topic: str, wanted: Mapping[int, Range]) -> dict[int, Offsets]:
+        """Give the offsets of all visible records of a range of each partition.
+
+        Raises:
+            OffsetsLost: a log starts above its range by now, or ends below it.
+        """
+        begun = {part: self._skipped(topic, part, from_) for part, (from_, _) in wanted.items()}
+        found = {
+            part: Presence(begun[part], until) for part, (_, until) in wanted.items() if begun[part] < until
+        }
+        for few in _cut(found, READ_AT_ONCE):
+            self._read(topic, self._reader(), few)
+            self._hidden.update({(topic, part): [each.hidden] for part, each in few.items() if each.hidden})
+        return {part: found[part].offsets if part in found else Offsets() for part in wanted}
+
+    def sample(
+        self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False
+    ) -> list[FullRecord]:
+        """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone, or far."""
+        # what a lagging leader does not show yet is not worth the wait
+        some = Contents(at=from_, until=until, rows=until - from_, bytes=limit, headers=headers, known=0)
+        try:
+            self._read(topic, self._sampler(), {partition: some} if from_ < until else {}, give_way=True)
+        except OffsetsLost:
+            return []
+        return some.records
+
+    def stream(
+        self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
+    ) -> Iterator[FullRecord]:
+        """Read all visible records of `[from_, until)`, few at a time; headers only when asked for.
+
+        Raises:
+            OffsetsLost: the log starts above `from_` by now.
+        """
+        while from_ < until:
+            reader = self._reader()
+            some = Contents(
+                at=from_, until=until, rows=AT_ONCE, bytes=BYTES_AT_ONCE, headers=headers, known=until
+            )
+            # or what the client has fetched ahead, up to 64 MiB, would be fetched again
+            self._read(topic, reader, {partition: some}, go_on=True)
+            if some.ended:
+                reader.forget()
+            yield from some.records
+            from_ = until if some.ended else some.at
+
+    def _read(
+        self,
+        topic: str,
+        fetcher: Fetcher,
+        wanted: Mapping[int, Fetched],
+        *,
+        give_way: bool = False,
+        go_on: bool = False,
+    ) -> None:
+        """Read, and go on where a silence cut it short, or a leader that has not caught up."""
+
+        def read() -> None:
+            try:
+                fetcher.read(topic, wanted, give_way=give_way, go_on=go_on)
+            except EndsEarly as early:
+                self._require_readable(topic, early, wanted)
+                raise
+
+        try:
+            self._patiently(f"records of {topic}", read, lambda: fetcher.moved)
+        except KafkaException as error:
+            problem, *where = error.args
+            if problem.code() not in BEYOND:
+                raise
+            raise out_of_range(topic, where[0], wanted[where[0]].at, problem.str()) from None
+
+    def _require_readable(self, topic: str, early: EndsEarly, wanted: Mapping[int, Fetched]) -> None:
+        """Check that the log still is as long as is known; a leader that lags does not answer this."""
+        told, part = early.args[0].str(), early.args[1]
+        stable = self._list_offsets(topic, {part: LATEST}, COMMITTED)[part]
+        if stable < wanted[part].known:
+            found = f"{told}; its last stable offset is {stable} now"
+            raise out_of_range(topic, part, wanted[part].at, found) from None
+        self._note(told)
+
+    def _skipped(self, topic: str, partition: int, from_: int) -> int:
+        """Pass over what is known to be invisible: below the LSO, that never changes."""
+        for hidden, until in self._hidden.get((topic, partition), ()):
+            if hidden <= from_ < until:
+                from_ = until
+        return from_
+
+    def _sampler(self) -> Fetcher:
+        if self._small is None:
+            self._small = Fetcher(self._consumer_settings, self._request)
+        return self._small
+
+    def _reader(self) -> Fetcher:
+        if self._large is None:
+            patience = self._timeout.total_seconds()
+            self._large = Fetcher({**self._consumer_settings, **MANY}, patience)
+        return self._large
+
+    def _list_offsets(
+        self, topic: str, specs: Mapping[int, OffsetSpec], isolation: IsolationLevel
+    ) -> dict[int, int]:
+        request = {TopicPartition(topic, part): spec for part, spec in specs.items()}
+        if not request:
+            return {}
+
+        def ask() -> dict[int, int]:
+            answers = self._admin.list_offsets(
+                request, isolation_level=isolation, request_timeout=self._request
+            )
+            try:
+                return {where.partition: self._result(answer).offset for where, answer in answers.items()}
+            except KafkaException as error:
+                if error.args[0].code() in ELECTED:
+                    self._metadata()  # the epoch of the leader comes from there
+                raise
+
+        return self._patiently(f"offsets of {topic}", ask)
+
+    def _settings(self, topic: str) -> dict[str, str]:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        try:
+            entries = self._ask(
+                f"settings of {topic}",
+                lambda: self._admin.describe_configs([resource], request_timeout=self._request)[resource],
+            )
+        except (KafkaException, ConfigError) as error:
+            log.warning("the broker does not show the topic's settings", topic=topic, error=str(error))
+            return {}
+        return {name: entry.value for name, entry in entries.items() if entry.value is not None}
+
+    def _metadata(self) -> ClusterMetadata:
+        """Ask for the cluster's id and brokers.
+
+        Not by describe_cluster: while a cluster names no broker, as one does that is just coming back,
+        librdkafka 2.16 ends the whole process by an assertion there, and in describe_topics.
+        """
+        try:
+            found = self._admin.list_topics(timeout=min(self._request, 5.0))
+        except KafkaException:
+            self._admin.poll(0)
+            raise
+        if not found.brokers:
+            raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker is ready yet"))
+        return found
+
+    def _ask(self, what: str, send: Callable[[], Future[T]]) -> T:
+        def ask() -> T:
+            try:
+                return self._result(send())
+            except KafkaException as error:
+                if _is_transient(error):
+                    self._metadata()  # who the controller is comes from there, and the client waits for it
+                raise
+
+        return self._patiently(what, ask)
+
+    def _result(self, answer: Future[T]) -> T:
+        """Wait for an answer; the admin client tells of refused credentials only when it is polled."""
+        while True:
+            try:
+                return answer.result(timeout=0.2)
+            except TimeoutError:
+                self._admin.poll(0)
+                if self._refusal is not None:
+                    raise KafkaException(self._refusal) from None
+
+    def _patiently(self, what: str, ask: Callable[[], T], moved: Callable[[], float] = lambda: 0.0) -> T:
+        """Ask again, with growing pauses, while the broker is silent; `moved` is when it last was not."""
+        began, patience, self._told = time.monotonic(), self._timeout.total_seconds(), ""
+        tries = tenacity.Retrying(
+            retry=tenacity.retry_if_exception(lambda error: self._refusal is None and _is_transient(error)),
+            wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5),
+            stop=lambda _: time.monotonic() - max(began, moved()) >= patience,
+            before_sleep=lambda state: log.warning(
+                "the broker does not answer yet", asked=what, tries=state.attempt_number
+            ),
+            reraise=True,
+        )
+        try:
+            with self._refusals():
+                return tries(ask)
+        except KafkaException as error:
+            if not _is_transient(error):
+                raise
+            told = self._told or error.args[0].str()
+            raise BrokerUnavailable(
+                expected=f"an answer from {self._servers} about {what}",
+                found=f"none in {patience:g} s and {tries.statistics['attempt_number']}"
+                f" tries ({cleaned(told, self._secrets)})",
+                do=advice_for(told),
+            ) from None
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            refused = self._refusal or error.args[0]
+            if refused.code() not in REFUSED:
+                raise
+            raise ConfigError(
+                expected=f"{self._servers} to accept the credentials of kafka.security",
+                found=cleaned(refused.str(), self._secrets),
+                do=advice_for(
+                    refused.str(),
+                    "Correct kafka.security, or ask for the right to read and describe the topic.",
+                ),
+            ) from None
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.code() in REFUSED:
+            self._refusal = error
+        self._note(error.str())
+
+    def _note(self, told: str) -> None:
+        """Keep what the client told last of a broker that it cannot reach."""
+        if "brokers are down" not in told:
+            self._told = told
+
+    def _unknown_topic(self, topic: str) -> ConfigError:
+        return ConfigError(
+            expected=f"a topic named {topic!r} at {self._servers}",
+            found="no such topic (it was not created)",
+            do="Correct `topic` in the config, or create the topic.",
+        )
+
+
+class _QuietLogger:
+    """librdkafka's own lines, which would otherwise reach stderr unformatted; failures are noted."""
+
+    def __init__(self, note: Callable[[str], None]) -> None:
+        self._note = note
+
+    def log(self, level: int, message: str, *args: object) -> None:
+        line = message % args if args else message
+        log.debug("librdkafka", level=level, message=line)
+        if line.startswith("FAIL "):
+            self._note(line)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda message, *args, **_: self.log(0, message, *args)
+
+
+def _cut(wanted: Mapping[int, Each], size: int) -> Iterator[dict[int, Each]]:
+    """Cut a mapping into small ones."""
+    items = list(wanted.items())
+    return (dict(items[at : at + size]) for at in range(0, len(items), size))
+
+
+def _is_transient(error: BaseException) -> bool:
+    if not isinstance(error, KafkaException):
+        return False
+    problem = error.args[0]
+    return problem.code() not in REFUSED | UNKNOWN and (
+        problem.retriable()
+        or problem.code()
+        in {
+            KafkaError._TRANSPORT,
+            KafkaError._TIMED_OUT,
+            KafkaError._ALL_BROKERS_DOWN,
+            KafkaError._RESOLVE,
+            KafkaError._WAIT_COORD,
+            KafkaError.LEADER_NOT_AVAILABLE,
+            KafkaError.REQUEST_TIMED_OUT,
+            *ELECTED,
+        }
+    )

@@ -1,0 +1,303 @@
+"""Read visible records of several partitions at once, with one consumer.
+
+Relies on librdkafka's statistics: that aborted records went by shows nowhere else. Never commits, and never
+decides what an error means.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from operator import methodcaller
+from typing import Any, Final, Protocol, cast
+
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+
+from offsets.errors import ConfigError
+from offsets.kafka.reader import FullRecord, Headers, SeenRecord, Stretch, digest_of
+from offsets.ranges import Offsets, Range
+
+STATISTICS: Final = 0.5
+"""Seconds between two statistics of a consumer."""
+_HEADERS: Final = methodcaller("headers")
+"""Where a key is not UTF-8 the client returns a broken list and an error: only a call through C sees both."""
+DRAGS: Final = 1.0
+"""Seconds without a visible record after which invisible ones are worth a larger fetch."""
+MANY_DROPPED: Final = 16
+SOON: Final = 0.02
+"""So many partitions are unassigned at once, or what there is after so many seconds without a message of
+another one: each time, librdkafka's own thread has to be waited for."""
+
+
+class EndsEarly(KafkaException):
+    """A log ends below what is known to be readable; with the error and the partition."""
+
+    def __init__(self, partition: int, offset: int, known: int) -> None:
+        """Tell it as a broker does that has not caught up."""
+        told = f"the log ends at offset {offset}, though offset {known - 1} was readable"
+        super().__init__(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, told), partition)
+
+
+class Fetched(Protocol):
+    """What becomes of one partition's records; `at` is the offset to begin or to go on from."""
+
+    at: int
+    done: bool
+
+    @property
+    def known(self) -> int:
+        """The log was readable up to here: an end below is no end."""
+        ...
+
+    def take(self, offset: int, message: Message | None) -> None:
+        """Take a record, or learn with None that the log's readable part ends at `offset`."""
+        ...
+
+
+class Fetcher:
+    """One consumer. Its patience, in seconds, counts from what the broker last sent, visible or not."""
+
+    def __init__(self, settings: Mapping[str, Any], patience: float) -> None:
+        """Connect at the first use."""
+        self._patience = patience
+        interval = int(1000 * min(STATISTICS, patience / 4))
+        self._consumer = Consumer(
+            {**settings, "stats_cb": self._on_statistics, "statistics.interval.ms": interval}
+        )
+        self._topic = self._statistics = ""
+        self._open: dict[int, int] = {}
+        self._dropped: list[int] = []
+        self._ahead: tuple[str, dict[int, int]] | None = None
+        self._asked = 0.0
+        self.moved = 0.0
+        """When the broker last sent something, by the monotonic clock; to ask again is no progress."""
+
+    def close(self) -> None:
+        """Leave the broker."""
+        self._consumer.close()
+
+    def read(
+        self, topic: str, wanted: Mapping[int, Fetched], *, give_way: bool = False, go_on: bool = False
+    ) -> None:
+        """Read until all is done; with `give_way`, end early where only invisible records go by.
+
+        With `go_on`, what was fetched beyond the end is kept for a reading that goes on just there.
+
+        Raises:
+            EndsEarly: as a log does for a while at a leader that has not caught up.
+            KafkaException: with the error, and its partition where it has one.
+        """
+        froms = {part: each.at for part, each in wanted.items() if not each.done}
+        for partition, offset, message in self.messages(topic, froms, give_way=give_way):
+            if message is None and offset < wanted[partition].known:
+                raise EndsEarly(partition, offset, wanted[partition].known)
+            wanted[partition].take(offset, message)
+            if wanted[partition].done:
+                self.drop(partition)
+        if go_on:
+            self._ahead = topic, {part: each.at for part, each in wanted.items()}
+        else:
+            self.forget()
+
+    def forget(self) -> None:
+        """Fetch no more."""
+        self._ahead = None
+        self._consumer.unassign()
+
+    def messages(
+        self, topic: str, froms: Mapping[int, int], *, give_way: bool = False
+    ) -> Iterator[tuple[int, int, Message | None]]:
+        """Yield partition, offset and message; None ends a partition, and `drop` ends it earlier."""
+        if self._ahead != (topic, froms):
+            self.forget()
+            self._forget_statistics()
+            self._consumer.assign([TopicPartition(topic, part, from_) for part, from_ in froms.items()])
+        self._topic, self._open, self._dropped, self._ahead = topic, dict(froms), [], None
+        visible = self._asked = time.monotonic()
+        try:
+            while self._open:
+                message = self._consumer.poll(min(0.1, self._patience / 4))
+                if message is None:
+                    self._unassign_dropped()
+                    self._wait()
+                    if give_way and self.moved > visible + min(DRAGS, self._patience / 2):
+                        break
+                    continue
+                partition = message.partition()
+                if partition is None or partition < 0 or partition in self._open:
+                    yield _told(message)
+                    # what was refused is no progress
+                    visible = self.moved = time.monotonic()
+                if len(self._dropped) >= MANY_DROPPED or time.monotonic() > visible + SOON:
+                    self._unassign_dropped()
+        except BaseException:
+            self.forget()
+            raise
+
+    def _forget_statistics(self) -> None:
+        """Take in what waits: statistics of an earlier reading are no progress of this one."""
+        self._statistics = " "
+        while self._statistics:
+            self._statistics = ""
+            self._consumer.poll(0)
+
+    def drop(self, partition: int) -> None:
+        """Read no more of a partition; what still comes of it is passed over."""
+        del self._open[partition]
+        self._dropped.append(partition)
+
+    def _unassign_dropped(self) -> None:
+        if self._dropped and self._open:
+            self._consumer.incremental_unassign([TopicPartition(self._topic, part) for part in self._dropped])
+            self._dropped.clear()
+
+    def _wait(self) -> None:
+        """Note progress that only the statistics show; lose patience without any."""
+        text, self._statistics = self._statistics, ""
+        if text:
+            parts = json.loads(text)["topics"].get(self._topic, {}).get("partitions", {})
+            for part, at in self._open.items():
+                now = int(parts.get(str(part), {}).get("next_offset", at))
+                if now > at:
+                    self._open[part], self.moved = now, time.monotonic()
+        if time.monotonic() - max(self._asked, self.moved) > self._patience:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT, "no record and no end of the partition"))
+
+    def _on_statistics(self, text: str) -> None:
+        self._statistics = text
+
+
+def _told(message: Message) -> tuple[int, int, Message | None]:
+    partition, offset, problem = message.partition(), message.offset(), message.error()
+    if partition is None or offset is None or (problem and problem.code() != KafkaError._PARTITION_EOF):
+        raise KafkaException(problem, partition)
+    return partition, offset, None if problem else message
+
+
+@dataclass(slots=True)
+class Sample:
+    """The first visible records of a stretch; `hidden` are long parts of it that hold none."""
+
+    stretch: Stretch
+    at: int
+    seen: list[SeenRecord] = field(default_factory=list)
+    hidden: list[Range] = field(default_factory=list)
+    done: bool = False
+
+    @property
+    def known(self) -> int:
+        """The stretch's end."""
+        return self.stretch.until
+
+    def take(self, offset: int, message: Message | None) -> None:
+        """Take a record, until there are enough or the stretch ends."""
+        until = self.stretch.until
+        if offset > self.at:
+            self.hidden.append((self.at, min(offset, until)))
+        self.at = offset + 1
+        if message is not None and offset < until:
+            self.seen.append(_seen(message, offset))
+        # no need to see what follows, or to wait until the broker says that nothing does
+        self.done = message is None or self.at >= until or len(self.seen) == self.stretch.limit
+
+
+@dataclass(slots=True)
+class Presence:
+    """The offsets of all visible records up to `until`.
+
+    `hidden` reaches from there to what comes next, a record or the log's readable end.
+    """
+
+    at: int
+    until: int
+    ranges: list[Range] = field(default_factory=list)
+    hidden: Range | None = None
+    done: bool = False
+
+    @property
+    def known(self) -> int:
+        """The range's end."""
+        return self.until
+
+    def take(self, offset: int, message: Message | None) -> None:
+        """Note an offset."""
+        if offset > self.until:
+            self.hidden = self.at, offset
+        self.at = offset + 1
+        self.done = message is None or self.at >= self.until
+        if message is None or offset >= self.until:
+            return
+        if self.ranges and self.ranges[-1][1] == offset:
+            self.ranges[-1] = (self.ranges[-1][0], offset + 1)
+        else:
+            self.ranges.append((offset, offset + 1))
+
+    @property
+    def offsets(self) -> Offsets:
+        """The offsets as a set."""
+        return Offsets(self.ranges)
+
+
+@dataclass(slots=True, kw_only=True)
+class Contents:
+    """The first visible records up to `until`, whole; they end early after so many rows, or bytes.
+
+    `ended` says that there are no more, and `known` up to where the log was readable.
+    """
+
+    at: int
+    until: int
+    rows: int
+    bytes: int
+    headers: bool
+    known: int
+    records: list[FullRecord] = field(default_factory=list)
+    done: bool = False
+    ended: bool = False
+
+    def take(self, offset: int, message: Message | None) -> None:
+        """Take a record, until there are enough."""
+        if message is not None and offset < self.until:
+            self.records.append(_full(message, offset, headers=self.headers))
+            self.bytes -= self.records[-1].size
+        self.at = offset + 1
+        self.ended = message is None or self.at >= self.until
+        self.done = self.ended or len(self.records) >= self.rows or self.bytes <= 0
+
+
+def _full(message: Message, offset: int, *, headers: bool) -> FullRecord:
+    kind, timestamp = message.timestamp()
+    stamp = -1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp
+    more = _headers(message, offset) if headers else ()
+    return FullRecord(offset, stamp, message.key(), message.value(), more)
+
+
+def _headers(message: Message, offset: int) -> Headers:
+    try:
+        return cast("Headers", tuple(_HEADERS(message) or ()))
+    except (SystemError, UnicodeError):
+        raise ConfigError(
+            expected="the keys of headers to be UTF-8, where records are read by the second client",
+            found=f"other bytes at offset {offset} of partition {message.partition()}",
+            do="Leave headers out of record.kafka_columns, and run the day with --accept-contract.",
+        ) from None
+
+
+def _seen(message: Message, offset: int) -> SeenRecord:
+    kind, timestamp = message.timestamp()
+    key, value = message.key(), message.value()
+    return SeenRecord(
+        offset=offset,
+        timestamp=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        size=len(key or b"") + len(value or b""),
+        digest=digest_of(key, value),
+    )

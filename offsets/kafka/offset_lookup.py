@@ -1,0 +1,228 @@
+"""Ask the broker all that the planner needs, and nothing that changes it.
+
+Relies on a TopicReader, which the broker is and a test's in-memory topic can be. The answers are frozen;
+what they mean for a day is decided in `plan`. Look-ups by time are never trusted blindly: one stray
+stamp, or a transaction marker with the broker's own clock, pins them (KIP-79 answers the *first* offset
+stamped at or after an instant), so the records that follow are looked at.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from offsets.errors import OffsetsLost
+from offsets.kafka.reader import Look, SeenRecord, Stretch, TopicDescription, TopicReader, look_together
+from offsets.model import Anchor, Checkpoint, Day, EndFrom, LogOffsets, PartitionCheckpoint, millis
+
+NARROW = 1_000
+"""A stretch of so many offsets may be held in memory."""
+SAMPLE = 50
+"""How many records are looked at, at a time."""
+TRIES = 5
+"""So often a survey is begun when retention moves a log in the middle of it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundEnd:
+    """Where a day ends in one partition, before it is held against `seen_until` and the LSO."""
+
+    offset: int
+    how: EndFrom
+    detail: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundStart:
+    """Where a partition that no checkpoint knows begins; `oldest` is the stamp at its log start (ms)."""
+
+    offset: int
+    oldest: int | None
+    anchor: Anchor | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionSurvey:
+    """What the broker says of one partition.
+
+    The ends of `edges` were read before any look-up, their log start and `stable_after` (the LSO) after them.
+    `start` is None where a checkpoint knows the partition. `after_anchor` are the first visible records from
+    the checkpoint's anchor up to `seen_until`: all is well when there is just the anchor. `first` are some
+    records at the span's start, for sizes and headroom.
+    """
+
+    edges: LogOffsets
+    stable_after: int
+    end: FoundEnd
+    start: FoundStart | None
+    after_anchor: tuple[SeenRecord, ...]
+    first: tuple[SeenRecord, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What the broker says of the topic."""
+
+    topic: TopicDescription
+    partitions: Mapping[int, PartitionSurvey]
+
+
+def survey(
+    reader: TopicReader, topic: str, day: Day, grace: timedelta, future: timedelta, known: Checkpoint | None
+) -> Survey:
+    """Look at every partition of a topic for one day; begin anew where retention moves a log meanwhile.
+
+    Raises:
+        OffsetsLost: it moves one each time.
+    """
+    for _ in range(TRIES - 1):
+        with suppress(OffsetsLost):
+            return _survey(reader, topic, day, grace, future, known)
+    return _survey(reader, topic, day, grace, future, known)
+
+
+def _survey(
+    reader: TopicReader, topic: str, day: Day, grace: timedelta, future: timedelta, known: Checkpoint | None
+) -> Survey:
+    described = reader.describe(topic)
+    parts = described.partitions
+    edges = reader.watermarks(topic, parts)
+    checkpoints = {each.partition: each for each in known.partitions} if known else {}
+    new = [part for part in parts if part not in checkpoints]
+    first_day = known is None
+    starts = reader.offsets_at(topic, dict.fromkeys(new, millis(day.start - future))) if first_day else {}
+    over = millis(day.end + grace)
+    founds = reader.offsets_at(topic, dict.fromkeys(parts, over))
+    after = reader.watermarks(topic, parts)
+    # retention may have moved a log since the first answer: what is read and what is judged begin alike
+    edges = {part: replace(edges[part], log_start=after[part].log_start) for part in parts}
+    looks = {
+        part: _look(
+            edges[part],
+            after[part],
+            checkpoints.get(part),
+            _start(edges[part], after[part].last_stable, starts.get(part), first_day),
+            find_end(edges[part], founds[part], after[part].last_stable, over),
+        )
+        for part in parts
+    }
+    return Survey(topic=described, partitions=look_together(reader, topic, looks))
+
+
+def _look(
+    edges: LogOffsets,
+    after: LogOffsets,
+    checkpoint: PartitionCheckpoint | None,
+    start: Look[FoundStart],
+    end: Look[FoundEnd],
+) -> Look[PartitionSurvey]:
+    """Look at one partition: at its start where no checkpoint knows it, its end, its anchor, its sizes."""
+    begun = None if checkpoint else (yield from start)
+    from_ = checkpoint.next_from_offset if checkpoint else begun.offset if begun else 0
+    return PartitionSurvey(
+        edges=edges,
+        stable_after=after.last_stable,
+        end=(yield from end),
+        start=begun,
+        after_anchor=(yield from read_anchor(checkpoint, after)) if checkpoint else (),
+        first=tuple(
+            (yield Stretch(from_=max(from_, edges.log_start), until=after.last_stable, limit=SAMPLE))
+        ),
+    )
+
+
+def find_end(edges: LogOffsets, found: int | None, stable: int, over: int) -> Look[FoundEnd]:
+    """Find the first offset from which on records are stamped at or after `over` (ms), strays apart."""
+    if found is None:
+        return FoundEnd(
+            offset=edges.high, how=EndFrom.IDLE, detail="no record is stamped past the day's end and grace"
+        )
+    sample = (yield Stretch(from_=found, until=stable, limit=SAMPLE)) if found < stable else []
+    if found >= stable or _past(sample, over):
+        end = _after_the_day(found, sample, over)
+        return FoundEnd(offset=end, how=EndFrom.STAMPED_PAST, detail=f"offset {end} is stamped past it")
+    if not sample:
+        # what an open transaction holds above the LSO may be of the day too
+        return FoundEnd(
+            offset=max(stable, edges.high),
+            how=EndFrom.IDLE,
+            detail=f"no record follows the marker at offset {found}",
+        )
+    return (yield from _bisect(edges, found, stable, over))
+
+
+def _bisect(edges: LogOffsets, found: int, stable: int, over: int) -> Look[FoundEnd]:
+    """Narrow down between a stray stamp and the LSO, on the median stamp of samples."""
+    before, past = found, stable
+    while past - before > 1:
+        middle = (before + past) // 2
+        sample = yield Stretch(from_=middle, until=past, limit=SAMPLE)
+        if not sample or _past(sample, over):
+            past = middle
+        else:
+            before = middle
+    stray = f"the look-up stopped at a stray stamp or marker at offset {found}"
+    sample = yield Stretch(from_=past, until=stable, limit=SAMPLE)
+    if not sample:
+        return FoundEnd(
+            offset=max(stable, edges.high),
+            how=EndFrom.IDLE,
+            detail=f"{stray}; no record after it is stamped past the day",
+        )
+    end = _after_the_day(past, sample, over)
+    return FoundEnd(
+        offset=end, how=EndFrom.BISECTED, detail=f"{stray}; most records from {past} on are past it"
+    )
+
+
+def _after_the_day(end: int, sample: list[SeenRecord], over: int) -> int:
+    """Move an end behind what the sample there holds of the day: a median is past it before the edge is."""
+    return max([end, *(record.offset + 1 for record in sample if record.timestamp < over)])
+
+
+def _past(sample: list[SeenRecord], over: int) -> bool:
+    return bool(sample) and statistics.median_low([record.timestamp for record in sample]) >= over
+
+
+def _start(edges: LogOffsets, stable: int, found: int | None, first_day: bool) -> Look[FoundStart]:
+    """Begin at the look-up's answer on the lake's first day, at the log's beginning in a new partition."""
+    offset = (found if found is not None else edges.last_stable) if first_day else 0
+    oldest = yield Stretch(from_=edges.log_start, until=edges.last_stable, limit=1)
+    return FoundStart(
+        offset=max(offset, edges.log_start),
+        oldest=oldest[0].timestamp if oldest else None,
+        anchor=(yield from _last_before(edges, min(offset, stable))),
+    )
+
+
+def _last_before(edges: LogOffsets, offset: int) -> Look[Anchor | None]:
+    """Find the last visible record before an offset, looking back ever further."""
+    width, until = 100, offset
+    while until > edges.log_start:
+        from_ = max(edges.log_start, until - width)
+        if (yield Stretch(from_=from_, until=until, limit=1)):
+            return (yield from _last_within(from_, until))
+        until, width = from_, width * 10
+    return None
+
+
+def _last_within(from_: int, until: int) -> Look[Anchor | None]:
+    """Find the last visible record of a stretch that has one; only a narrow one is read whole."""
+    while until - from_ > NARROW:
+        middle = (from_ + until) // 2
+        if (yield Stretch(from_=middle, until=until, limit=1)):
+            from_ = middle
+        else:
+            until = middle
+    records = yield Stretch(from_=from_, until=until, limit=NARROW)
+    return records[-1].anchor if records else None
+
+
+def read_anchor(checkpoint: PartitionCheckpoint, edges: LogOffsets) -> Look[tuple[SeenRecord, ...]]:
+    """Read what is visible from a checkpoint's anchor to its `seen_until`, two records at most."""
+    until = min(checkpoint.seen_until, edges.last_stable)
+    from_ = max(checkpoint.anchor.offset if checkpoint.anchor else 0, edges.log_start)
+    return tuple((yield Stretch(from_=from_, until=until, limit=2)))

@@ -1,0 +1,137 @@
+"""Look at the topic once more, after it was read: was it all the time the one that was planned?
+
+Relies on a TopicReader. A topic that is deleted and made again while it is read is not noticed by its
+readers; its id, its log starts and its anchors tell.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
+from offsets.kafka.offset_lookup import NARROW, TRIES, read_anchor
+from offsets.kafka.reader import Look, Stretch, TopicReader, look_together
+from offsets.model import Checkpoint, DayPlan, Gaps, Span
+from offsets.plan import check_anchor
+from offsets.ranges import Offsets, Range
+
+PROBES: Final = 1_000
+"""So many gaps of a partition are looked at."""
+NEAR: Final = 16
+ANSWER: Final = 128 << 10
+"""Gaps that so many offsets hold are looked at together, later those that so many bytes of records hold: as
+much comes with an answer anyway, and each takes a round trip."""
+
+
+def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Checkpoint) -> None:
+    """Check identity, log starts and anchors, those of the plan and those of the next checkpoint.
+
+    Raises:
+        TopicChanged: the topic is another one now, or its records are others.
+        OffsetsLost: retention took offsets before they were read.
+    """
+    identity = reader.describe(plan.topic.name).identity
+    if identity != plan.topic:
+        raise TopicChanged(
+            expected=f"topic id {plan.topic.topic_id}, as when the day was planned",
+            found=f"{identity.topic_id}: it was recreated while it was read",
+            do="Nothing was committed. A recreated topic needs a lake (lake.path) of its own.",
+        )
+    for attempt in range(TRIES):
+        try:
+            _check_logs(reader, plan, gaps, next_)
+            return
+        except OffsetsLost as lost:
+            # the log moved between its edges and its anchors: look at both again
+            if "log_start" in lost.facts or attempt == TRIES - 1:
+                raise
+
+
+def _check_logs(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Checkpoint) -> None:
+    topic = plan.topic.name
+    edges = reader.watermarks(topic, [span.partition for span in plan.spans])
+    for span, missed in zip(plan.spans, gaps, strict=True):
+        _check_read_in_time(span, missed.offsets, edges[span.partition].log_start)
+    for checkpoint in (plan.consumed, next_):
+        looks = {part.partition: read_anchor(part, edges[part.partition]) for part in checkpoint.partitions}
+        seen = look_together(reader, topic, looks)
+        for part in checkpoint.partitions:
+            check_anchor(part, edges[part.partition].log_start, seen[part.partition], plan.compacted)
+
+
+def _check_read_in_time(span: Span, missed: Offsets, log_start: int) -> None:
+    lost = missed.within(0, log_start)
+    if len(lost):
+        raise OffsetsLost(
+            expected=f"partition {span.partition} from offset {span.from_offset} on",
+            found=f"a log that starts at {log_start} now; {len(lost)} offsets were not read in time",
+            do="Nothing was committed. Raise the topic's retention, then run the same command again: it "
+            "looks at the topic anew, and says what is lost and how to go on.",
+            partition=span.partition,
+            offset=span.from_offset,
+            log_start=log_start,
+        )
+
+
+def prove_gaps(reader: TopicReader, topic: str, gaps: Sequence[Gaps], seed: str) -> tuple[Gaps, ...]:
+    """Check by another client that what Spark did not deliver is invisible to readers.
+
+    Transaction markers, aborted and compacted records are; a record that was dropped on its way is not.
+    Up to PROBES ranges of a partition are all looked at, of more a random sample; the gaps returned say how
+    many were.
+
+    Raises:
+        AuditFailed: a record is there.
+        OffsetsLost: retention took a gap before it was looked at.
+    """
+    pick = random.Random(seed)
+    chosen = {gap.partition: _chosen(gap.offsets, pick) for gap in gaps}
+    look_together(reader, topic, {part: _prove(part, ranges) for part, ranges in chosen.items()})
+    return tuple(replace(gap, probed=len(chosen[gap.partition])) for gap in gaps)
+
+
+def _chosen(offsets: Offsets, pick: random.Random) -> list[Range]:
+    """Choose the ranges to look at, without making a list of all."""
+    starts, ends = offsets.edges()
+    every = range(len(starts))
+    some = every if len(every) <= PROBES else sorted(pick.sample(every, PROBES))
+    return [(starts[at], ends[at]) for at in some]
+
+
+def _prove(partition: int, ranges: list[Range]) -> Look[None]:
+    left, width, sized = deque(ranges), NEAR, False
+    while left:
+        near = _take_near(left, width)
+        from_, until = near[0][0], near[-1][1]
+        limit = until - from_ if len(near) > 1 else 1
+        if not sized and left:
+            # the first record behind a gap tells how large they are, where gaps lie too far apart for NEAR
+            until = min(left[0][0], until + NARROW)
+        seen = yield Stretch(from_=from_, until=until, limit=limit)
+        for record in seen:
+            _require_between(partition, near, record.offset)
+        if seen:
+            sized, width = True, min(NARROW, ANSWER * len(seen) // (1 + sum(record.size for record in seen)))
+
+
+def _take_near(left: deque[Range], width: int) -> list[Range]:
+    """Take the next range, and those that end at most so many offsets above its beginning."""
+    near = [left.popleft()]
+    while left and left[0][1] - near[0][0] <= width:
+        near.append(left.popleft())
+    return near
+
+
+def _require_between(partition: int, gaps: Sequence[Range], offset: int) -> None:
+    for from_, until in gaps:
+        if from_ <= offset < until:
+            raise AuditFailed(
+                expected=f"no visible record in [{from_}, {until}) of partition {partition}, "
+                "since Spark delivered none",
+                found=f"one at offset {offset}",
+                do="Nothing was committed. Run the day again; if it recurs, report it.",
+            )

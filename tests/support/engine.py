@@ -1,0 +1,203 @@
+"""One Spark session for all tests, desks that work with it, and the command line in this process.
+
+Relies on the shared broker. A command that runs here borrows the session and never stops it; what needs a
+process of its own, to be killed or signalled, starts one by `child`.
+"""
+
+from __future__ import annotations
+
+import signal
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+import structlog
+import yaml
+from pyspark.sql import SparkSession
+from typer.testing import CliRunner
+
+from jobs import config as configs
+from jobs.cli.commands import app
+from jobs.day.plan import Desk
+from jobs.demo.subprocess_cli import CommandLine
+from jobs.lake.posix import Lake
+from jobs.spark.engine import SIGNALS, Engine
+from offsets.kafka.client import Broker as Client
+from offsets.plan import Accept
+from tests.support.brokers import Broker
+
+FIRST = date(2024, 3, 30)
+"""The first day in the tests; the one after it has 23 hours in Amsterdam."""
+Sections = Mapping[str, Any]
+
+SECTIONS: Sections = {
+    "kafka": {"timeout": "20s"},
+    "day": {"zone": "Europe/Amsterdam", "first": str(FIRST)},
+    "event_time": {"field": "at"},
+    "record": {"columns": {"id": "string", "n": "bigint"}},
+    # so small that a few hundred records are work for two tasks
+    "lake": {"path": "./lake", "target_file_size": "1MiB", "min_file_size": "1KiB"},
+    "invalid": {"limit": "100%"},
+    "spark": {"spark.master": "local[2]", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
+}
+_RUNS = count(1)
+
+
+class Configured(Protocol):
+    """Write a topic's config: the tests' own, with sections changed key by key. The lake is beside it."""
+
+    def __call__(self, topic: str, changes: Sections | None = None) -> Path: ...
+
+
+class MakeDesk(Protocol):
+    """Make a desk for one run, with the shared session and a client of the broker that the config names."""
+
+    def __call__(
+        self,
+        topic: str,
+        changes: Sections | None = None,
+        *,
+        accept: Accept | None = None,
+        now: datetime | None = None,
+    ) -> Desk: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Command(Protocol):
+    """Run one command in this process, with the shared session."""
+
+    def __call__(self, config: Path | None, *arguments: str) -> Ended: ...
+
+
+class Borrowed(Engine):
+    """Another engine's session, for jobs of its own; it is never stopped here."""
+
+    def __init__(self, lender: pytest.FixtureRequest, kafka: Mapping[str, str]) -> None:
+        super().__init__({}, kafka)
+        self._lender = lender
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the session to its owner."""
+
+    @property
+    def session(self) -> SparkSession:
+        lender: Engine = self._lender.getfixturevalue("engine")
+        return lender.session
+
+
+@pytest.fixture(scope="session")
+def engine(broker: Broker) -> Iterator[Engine]:
+    """Share one started engine."""
+    with Engine(SECTIONS["spark"], {"kafka.bootstrap.servers": broker.bootstrap_servers}) as started:
+        assert started.cores == 2
+        yield started
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def configured(broker: Broker, tmp_path: Path) -> Configured:
+    def configure(topic: str, changes: Sections | None = None) -> Path:
+        own = {"topic": topic, "kafka": {"bootstrap_servers": broker.bootstrap_servers}}
+        path = tmp_path / "topic.yaml"
+        path.write_text(yaml.safe_dump(merged(SECTIONS, own, changes or {}), sort_keys=False))
+        return path
+
+    return configure
+
+
+def merged(*trees: Sections) -> dict[str, Any]:
+    """Lay mappings over each other, key by key; `columns` are replaced as a whole."""
+    result: dict[str, Any] = {}
+    for tree in trees:
+        for key, value in tree.items():
+            old = result.get(key)
+            deeper = isinstance(value, Mapping) and isinstance(old, Mapping) and key != "columns"
+            result[key] = merged(old, value) if deeper and old is not None else value
+    return result
+
+
+@pytest.fixture
+def desk(request: pytest.FixtureRequest, configured: Configured) -> Iterator[MakeDesk]:
+    with ExitStack() as held:
+
+        def make(
+            topic: str,
+            changes: Sections | None = None,
+            *,
+            accept: Accept | None = None,
+            now: datetime | None = None,
+        ) -> Desk:
+            settings = configs.load(configured(topic, changes), {})
+            client = Client(_revealed(settings.kafka.client), settings.kafka.timeout)
+            held.callback(client.close)
+            borrowed = Borrowed(request, _revealed(settings.kafka.spark))
+            return Desk(
+                settings=settings,
+                lake=Lake(settings.lake.path),
+                broker=lambda: client,
+                engine=lambda: borrowed,
+                run_id=f"run{next(_RUNS):04d}",
+                accept=accept or Accept(),
+                now=(lambda: now) if now else (lambda: datetime.now(UTC)),
+            )
+
+        yield make
+
+
+@pytest.fixture
+def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Command]:
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    monkeypatch.setattr("jobs.spark.engine.Engine", lambda keys, kafka: Borrowed(request, kafka))
+    monkeypatch.delenv(configs.CONFIG_VARIABLE, raising=False)
+
+    def run(config: Path | None, *arguments: str) -> Ended:
+        named = ["--config", str(config)] if config else []
+        done = CliRunner().invoke(app, [*arguments, *named])
+        if done.exception and not isinstance(done.exception, SystemExit):
+            pytest.fail("".join(traceback.format_exception(done.exception)), pytrace=False)
+        return Ended(code=done.exit_code, out=done.stdout, err=done.stderr)
+
+    yield run
+    structlog.reset_defaults()
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
+class Child(Protocol):
+    """Give a command line whose commands are processes of their own."""
+
+    def __call__(self, config: Path) -> CommandLine: ...
+
+
+@pytest.fixture
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
+    monkeypatch.delenv("KAFKA_DAILY_LOG", raising=False)
+    return lambda config: CommandLine(config, tmp_path / "logs", width=180)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if {"engine", "desk", "command", "child"} & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.spark)
+
+
+def _revealed(options: Mapping[str, Any]) -> dict[str, str]:
+    return {key: value.reveal() if hasattr(value, "reveal") else value for key, value in options.items()}

@@ -1,0 +1,132 @@
+"""What a lake holds, as a stranger reads it: Parquet by pyarrow, manifests as plain JSON.
+
+Relies on the demo's oracle for what a file's name promises. Imports nothing of the job, so that it cannot
+share a mistake with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from pyroaring import BitMap64
+
+from jobs.demo import lakefiles
+from jobs.demo.locations import Where
+from tests.reference import Coordinate, Fate, Place
+
+FATES: Final = {
+    Where.IN_DAY: Fate.IN_DAY,
+    Where.AMENDED: Fate.AMENDED,
+    Where.LATE: Fate.SET_ASIDE,
+    Where.INVALID: Fate.INVALID,
+}
+"""The places in files, in the words of the reference."""
+IN_FILES: Final = frozenset(FATES.values())
+
+
+def coordinates(lake: Path) -> Iterator[tuple[Coordinate, Place]]:
+    """Give every row that any reader could find, staging apart."""
+    for path in sorted(lake.glob("date=*/**/*.parquet")):
+        place = place_of(path.relative_to(lake))
+        # A file alone, never a folder: pyarrow would add columns that it reads from the path.
+        table = pq.ParquetFile(path).read(columns=["kafka_partition", "kafka_offset"])
+        pairs = zip(table["kafka_partition"].to_pylist(), table["kafka_offset"].to_pylist(), strict=True)
+        for partition, offset in pairs:
+            yield (partition, offset), place
+
+
+def begun(lake: Path) -> bool:
+    """Tell whether a task has begun: it has a folder of its own, as the sample before it has."""
+    return any((lake / "_staging").glob("*/attempts/*-*"))
+
+
+def place_of(path: Path) -> Place:
+    """Read a file's place from its path below the lake."""
+    found = lakefiles.place_of(path)
+    assert found.day is not None, f"a file at an unknown place: {path}"
+    return Place(FATES[found.where], found.day, found.happened)
+
+
+def files(lake: Path) -> set[str]:
+    """List all files of a lake by their paths below it."""
+    return {path.relative_to(lake).as_posix() for path in lake.rglob("*") if path.is_file()}
+
+
+def places(lake: Path) -> dict[Coordinate, Place]:
+    """Give the one place of each coordinate; one that lies in two places, or twice in one, is a failure."""
+    found: dict[Coordinate, Place] = {}
+    for coordinate, place in coordinates(lake):
+        assert coordinate not in found, f"{coordinate} lies in {found[coordinate]} and in {place}"
+        found[coordinate] = place
+    return found
+
+
+def rows(lake: Path, day: date, pattern: str = "*.parquet") -> dict[Coordinate, dict[str, Any]]:
+    """Give the whole rows of a day by their coordinates."""
+    found = {}
+    for path in sorted(lake.glob(f"date={day}/{pattern}")):
+        for row in pq.ParquetFile(path).read().to_pylist():
+            found[row["kafka_partition"], row["kafka_offset"]] = row
+    return found
+
+
+def invalid(lake: Path, day: date) -> dict[Coordinate, dict[str, Any]]:
+    """Give the invalid rows that a day's run found."""
+    return rows(lake, day, "_invalid/*.parquet")
+
+
+def manifest(lake: Path, day: date) -> dict[str, Any]:
+    """Read a day's manifest."""
+    return _read(lake / f"date={day}" / "_manifest.json")
+
+
+def manifests(lake: Path) -> list[dict[str, Any]]:
+    """Read all manifests, in the order of their days."""
+    return [_read(path) for path in sorted(lake.glob("date=*/_manifest.json"))]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Read a manifest, with the long sets of offsets that lie beside it put in their places."""
+    document: dict[str, Any] = json.loads(path.read_bytes())
+    checkpoints = (*document["consumed"]["partitions"], *document["next"]["partitions"])
+    for part, key in [
+        *((each, "pending") for each in checkpoints),
+        *((g, "offsets") for g in document["gaps"]),
+    ]:
+        if isinstance(listed := part[key], dict):
+            text = path.with_name("_offsets.roaring").read_bytes()[listed["at"] :][: listed["bytes"]]
+            part[key] = [[at, at + 1] for at in BitMap64.deserialize(text)]
+    return document
+
+
+def pending(lake: Path) -> set[Coordinate]:
+    """Give the pending offsets of the last manifest."""
+    return {
+        (part["partition"], offset)
+        for part in manifests(lake)[-1]["next"]["partitions"]
+        for from_, until in part["pending"]
+        for offset in range(from_, until)
+    }
+
+
+def gaps(document: dict[str, Any]) -> set[Coordinate]:
+    """Give the offsets that a manifest says Kafka did not deliver."""
+    return {
+        (part["partition"], offset)
+        for part in document["gaps"]
+        for from_, until in part["offsets"]
+        for offset in range(from_, until)
+    }
+
+
+def verdicts(document: dict[str, Any]) -> dict[str, int]:
+    """Sum up a manifest's tally by verdict."""
+    found: dict[str, int] = {}
+    for tally in document["tally"]:
+        found[tally["verdict"]] = found.get(tally["verdict"], 0) + tally["rows"]
+    return found

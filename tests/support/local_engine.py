@@ -1,0 +1,228 @@
+"""A day without Spark: tasks that run here, on a topic in memory, and a desk to run them from.
+
+Relies on the sink's own `run_task`, which Spark's workers call as well. Order and reports cross a pickle,
+as they do in Spark. Faults are asked for by the number of the task or of the batch.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from itertools import count, islice, zip_longest
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from jobs.config import KafkaSettings, LakeSettings, Late, Settings
+from jobs.day.plan import Desk
+from jobs.day.sizing import BatchLimit
+from jobs.lake.posix import Lake
+from jobs.record.columns import Column, Kind, Scalar
+from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
+from jobs.record.schema import HEADERS, INSTANT
+from jobs.task.result import TaskResult
+from jobs.task.task import TaskSpec, run_task
+from offsets.errors import RunFailed
+from offsets.model import micros, millis
+from offsets.plan import Accept
+from offsets.ranges import Offsets
+from tests.support.memory_topic import MemoryTopic, Record
+
+Batches = Iterator[pa.RecordBatch]
+
+RULES = Rules(
+    format=RecordFormat.JSON,
+    columns=(Column("id", Scalar(Kind.STRING)), Column("n", Scalar(Kind.BIGINT))),
+    kafka_columns=frozenset({"key"}),
+    event_time=EventTimeRule(path=("at",), format=TimeFormat.EPOCH_US, zone="UTC"),
+    past=timedelta(days=30),
+    future=timedelta(days=1),
+    tombstones=Tombstones.QUARANTINE,
+)
+ZONE = "Europe/Amsterdam"
+BEFORE_1900 = millis(datetime(1900, 1, 1, tzinfo=UTC))
+
+
+class Crash(Exception):
+    """What a planted crash raises; no code of ours knows it."""
+
+
+def order(event_time: datetime | int, id: str = "o", n: int = 0) -> bytes:
+    """Make a valid payload under RULES; an int is microseconds."""
+    at = event_time if isinstance(event_time, int) else micros(event_time)
+    return b'{"id":"%s","n":%d,"at":%d}' % (id.encode(), n, at)
+
+
+def rows_of(partition: int, records: list[Record], *, headers: bool = False) -> pa.RecordBatch:
+    """Make a batch as Spark's Kafka source delivers it.
+
+    Raises:
+        RunFailed: Spark's arithmetic overflows on a stamp.
+    """
+    stamps = [_as_spark_tells(each.timestamp) for each in records]
+    columns = {
+        "partition": pa.array([partition] * len(records), pa.int32()),
+        "offset": pa.array([each.offset for each in records], pa.int64()),
+        "timestamp": pa.array(stamps, pa.int64()).cast(INSTANT),
+        "key": pa.array([each.key for each in records], pa.binary()),
+        "value": pa.array([each.value for each in records], pa.binary()),
+    }
+    if headers:
+        columns["headers"] = pa.array(
+            [[{"key": key, "value": value} for key, value in each.headers] for each in records], HEADERS
+        )
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def _as_spark_tells(stamp: int) -> int:
+    """Give a stamp in microseconds; Spark moves what is before 1900 to another calendar."""
+    micros = stamp * 1000
+    if abs(micros) >= 1 << 63:
+        raise RunFailed(expected="the job to end well", found="long overflow", do="Run the day again.")
+    return micros if stamp >= BEFORE_1900 else max(micros - 2 * 86_400_000_000, -(1 << 63))
+
+
+@dataclass
+class LocalEngine:
+    """Cuts spans into tasks and batches and runs them; implements `jobs.day.plan.Engine`."""
+
+    topic: MemoryTopic
+    cores: int = 2
+    batch_rows: int = 7
+    failing_tasks: set[int] = field(default_factory=set)
+    """Tasks whose first attempt dies after its first batch; a second one is made, as Spark would."""
+    dropped: set[int] = field(default_factory=set)
+    """Batches, counted over all tasks, that never reach the sink."""
+    doubled: set[int] = field(default_factory=set)
+    """Batches that reach it twice."""
+    least_tasks: int = 1
+    """Cut the spans into at least so many tasks, whatever the sizes say."""
+    dies: bool = False
+    """Whether the job fails for good, after all tasks have run."""
+    between: Callable[[], None] = lambda: None
+    """Called after the tasks have run, before their reports come back."""
+    jobs: int = 0
+    tasks: int = 0
+
+    def run_tasks(
+        self,
+        topic: str,
+        reads: Mapping[int, Offsets],
+        order: TaskSpec,
+        *,
+        tasks: int,
+        piece: int,
+        batches: BatchLimit,
+        progress: Callable[[int, int], None],
+    ) -> list[TaskResult]:
+        """Run one job over these offsets of each partition."""
+        assert topic == self.topic.name
+        self.jobs += 1
+        if tasks < self.least_tasks:
+            offsets = sum(map(len, reads.values()))
+            tasks, piece = self.least_tasks, max(offsets // (self.least_tasks * 2), 1)
+        numbers = count()
+        reports = []
+        for number, pieces in enumerate(self._cut(reads, tasks, piece)):
+            self.tasks += 1
+            sent: TaskSpec = pickle.loads(pickle.dumps(order))
+            headers = "headers" in order.rules.kafka_columns
+            if number in self.failing_tasks:
+                with suppress(Crash):
+                    run_task(sent, f"{self.tasks}-failed", _dying(self._read(pieces, headers, count())))
+            done = run_task(sent, f"{self.tasks}-a", self._read(pieces, headers, numbers))
+            report: TaskResult = pickle.loads(pickle.dumps(done))
+            if isinstance(report.failure, RunFailed):
+                raise report.failure  # what the source raises fails Spark's job
+            reports.append(report)
+            progress(number + 1, tasks)
+        self.between()
+        if self.dies:
+            raise RunFailed(expected="the job to end well", found="it did not", do="Run the day again.")
+        return reports
+
+    def _cut(self, reads: Mapping[int, Offsets], tasks: int, piece: int) -> list[list[tuple[int, int, int]]]:
+        pieces = [
+            (partition, at, min(at + piece, range_[1]))
+            for ranges in zip_longest(*reads.values())
+            for partition, range_ in zip(reads, ranges, strict=True)
+            if range_
+            for at in range(range_[0], range_[1], piece)
+        ]
+        share = max(math.ceil(len(pieces) / tasks), 1)
+        return [pieces[at : at + share] for at in range(0, len(pieces), share)]
+
+    def _read(self, pieces: list[tuple[int, int, int]], headers: bool, numbers: Iterator[int]) -> Batches:
+        for partition, from_, until in pieces:
+            log = self.topic.logs[partition]
+            if from_ < log.log_start or until > log.last_stable:
+                raise RunFailed(expected=f"offsets [{from_}, {until})", found="data loss", do="Look.")
+            records = log.visible(from_, until)
+            for at in range(0, len(records), self.batch_rows):
+                batch = rows_of(partition, records[at : at + self.batch_rows], headers=headers)
+                number = next(numbers)
+                times = 0 if number in self.dropped else 2 if number in self.doubled else 1
+                yield from [batch] * times
+
+
+def _dying(batches: Batches) -> Batches:
+    yield from islice(batches, 1)
+    raise Crash("the first attempt of a task")
+
+
+def settings(lake: Path, **changed: Any) -> Settings:
+    """Make settings for a lake; the keys are those of Settings, with the two sizes of files."""
+    sizes = {"target_file_size": 1 << 20, "min_file_size": 1 << 16}
+    sizes |= {key: changed.pop(key) for key in sizes if key in changed}
+    terms: dict[str, Any] = {
+        "path": lake.parent / "orders.yaml",
+        "topic": "orders",
+        "kafka": KafkaSettings(bootstrap_servers="localhost:1", timeout=timedelta(), client={}, spark={}),
+        "zone": ZONE,
+        "first": date(2026, 3, 28),
+        "grace": timedelta(hours=1),
+        "headroom": timedelta(hours=24),
+        "rules": RULES,
+        "lake": LakeSettings(path=lake, compression="zstd", shared=False, **sizes),
+        # a few records made to be odd are most of a day
+        "invalid_limit": 1.0,
+        "invalid_floor": 100,
+        "late": Late.SET_ASIDE,
+        "spark": {},
+    }
+    return Settings(**(terms | changed))
+
+
+_RUNS = count(1)
+
+
+def desk(
+    lake: Path,
+    topic: MemoryTopic,
+    *,
+    now: datetime = datetime(2027, 1, 1, tzinfo=UTC),
+    engine: LocalEngine | None = None,
+    accept: Accept | None = None,
+    **changed: Any,
+) -> Desk:
+    """Make a desk over a lake and a topic in memory, with a clock that stands still."""
+    here = engine or LocalEngine(topic)
+    return Desk(
+        settings=settings(lake, **changed),
+        lake=Lake(lake),
+        broker=lambda: topic,
+        engine=lambda: here,
+        run_id=f"run{next(_RUNS):04d}",
+        accept=accept or Accept(),
+        now=lambda: now,
+    )
+
+
+def days(first: date, last: date) -> Iterable[date]:
+    """List the dates from one to another, both included."""
+    return [first + timedelta(days=step) for step in range((last - first).days + 1)]

@@ -1,0 +1,34 @@
+"""Two days of orders on the shared broker, so many that the tasks write for a while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from tests.support.brokers import Broker, MakeTopic
+from tests.support.engine import FIRST
+from tests.support.judged import Said, midnight, said
+from tests.support.produce import Record, order, send
+
+DAYS = [FIRST, FIRST + timedelta(days=1)]
+ROWS = 30_000
+"""So many records a partition."""
+LATE = timedelta(hours=2)
+
+
+@pytest.fixture
+def two_days(broker: Broker, topic: MakeTopic) -> tuple[str, list[Said]]:
+    """Fill a topic of two partitions; every ninth order is two hours behind its stamp, so some are late."""
+    name, start = topic(partitions=2), midnight(DAYS[0])
+    records: list[Record] = []
+    for number in range(ROWS):
+        stamp = start + timedelta(hours=47) * number / ROWS
+        at = stamp - LATE if number % 9 == 0 else stamp
+        records += [order(at, partition, stamp=stamp, n=number) for partition in range(2)]
+    words = said(records, send(broker.bootstrap_servers, name, records))
+    return name, [
+        replace(each, happened=each.happened - LATE) if number // 2 % 9 == 0 and each.happened else each
+        for number, each in enumerate(words)
+    ]

@@ -1,0 +1,183 @@
+"""Late rows reach the day that they belong to, once, whatever was done before, and over no other file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from datetime import date, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs.config import Late
+from jobs.daily import run_day
+from jobs.day.plan import make_plan
+from jobs.lake.late import has_unfinished_moves, late_moves
+from jobs.lake.posix import Lake
+from jobs.lake.status import amendments
+from offsets.commit_log import read_ledger
+from offsets.errors import LedgerBroken, NotPublished, StoreFailed
+from offsets.model import Manifest, Verdict, midnight
+from tests.reference import Fate, Place
+from tests.support.lake import files, places
+from tests.support.local_engine import ZONE, LocalEngine, desk, order
+from tests.support.memory_topic import MemoryTopic
+
+FIRST, SECOND, THIRD = (date(2026, 3, day) for day in (28, 29, 30))
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    """Two orders a day; on the third, one late order for each of the days before."""
+    topic = MemoryTopic()
+    for day in (FIRST, SECOND, THIRD):
+        for hours in (2, 4):
+            when = midnight(day, ZONE) + timedelta(hours=hours)
+            topic.produce(0, order(when), when)
+    for day in (FIRST, SECOND):
+        topic.produce(0, order(midnight(day, ZONE)), midnight(THIRD, ZONE) + timedelta(hours=5))
+    return topic
+
+
+def run(lake: Path, topic: MemoryTopic, *days: date, late: Late = Late.AMEND) -> Manifest:
+    for day in days or (FIRST, SECOND, THIRD):
+        manifest = run_day(desk(lake, topic, late=late), day).manifest
+    return manifest
+
+
+def unmoved(lake: Path, topic: MemoryTopic) -> Manifest:
+    """Commit all days, and die before the late rows of the last are moved."""
+    run(lake, topic, FIRST, SECOND)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(Lake, "amend", lambda *_: False)
+        return run(lake, topic, THIRD)
+
+
+def amended(day: date) -> Place:
+    """Give the place of a late row that the run of the third day brought home."""
+    return Place(Fate.AMENDED, THIRD, day)
+
+
+def test_a_late_row_lies_in_its_own_day_once(lake: Path, topic: MemoryTopic) -> None:
+    run(lake, topic, FIRST, SECOND)
+    outcome = run_day(desk(lake, topic, late=Late.AMEND), THIRD)
+    assert outcome.amended == {FIRST: 1, SECOND: 1}
+    found = places(lake)
+    assert (found[0, 6], found[0, 7]) == (amended(FIRST), amended(SECOND))
+    assert sorted(name for name in files(lake) if "late-" in name) == sorted(
+        file.target or "" for file in outcome.manifest.files_of(Verdict.LATE)
+    )
+    assert run_day(desk(lake, topic, late=Late.AMEND), THIRD).amended == {}
+
+
+def test_amended_rows_are_counted_over_all_files_of_a_day(lake: Path, topic: MemoryTopic) -> None:
+    run(lake, topic, FIRST, SECOND)
+    for minute in range(20):
+        topic.produce(
+            0, order(midnight(FIRST, ZONE)), midnight(THIRD, ZONE) + timedelta(hours=6, minutes=minute)
+        )
+    engine = LocalEngine(topic, least_tasks=3)
+    outcome = run_day(desk(lake, topic, late=Late.AMEND, engine=engine, min_file_size=1), THIRD)
+    late = [file for file in outcome.manifest.files_of(Verdict.LATE) if file.day == FIRST]
+    assert len(late) > 1
+    assert max(file.rows for file in late) > 1
+    assert outcome.amended == {FIRST: 21, SECOND: 1}
+    assert [(each.by, each.rows) for each in amendments([outcome.manifest])[FIRST]] == [(THIRD, 21)]
+
+
+@pytest.mark.parametrize("did", ["link", "unlink", "nothing"])
+def test_a_move_that_was_cut_short_is_finished_by_the_next_run(
+    lake: Path, topic: MemoryTopic, did: str
+) -> None:
+    manifest = unmoved(lake, topic)
+    (_, source, target), *_ = late_moves(Lake(lake), manifest)
+    if did != "nothing":
+        os.link(source, target)
+    if did == "unlink":
+        source.unlink()
+    assert has_unfinished_moves(Lake(lake), manifest)
+    engine = LocalEngine(topic)
+    again = run_day(desk(lake, topic, late=Late.SET_ASIDE, engine=engine), THIRD)
+    assert (again.already, engine.jobs) == (True, 0)
+    assert not has_unfinished_moves(Lake(lake), manifest)
+    assert [places(lake)[0, offset] for offset in (6, 7)] == [amended(FIRST), amended(SECOND)]
+
+
+def test_moves_are_finished_before_the_next_day_is_planned(lake: Path, topic: MemoryTopic) -> None:
+    unmoved(lake, topic)
+    asked = topic.asked.copy()
+    topic.before = lambda question: _no_late_rows(lake)
+    outcome = run_day(desk(lake, topic, late=Late.AMEND), THIRD + timedelta(days=1))
+    assert len(topic.asked) > len(asked)
+    assert outcome.amended == {FIRST: 1, SECOND: 1}
+
+
+def _no_late_rows(lake: Path) -> None:
+    assert not list(lake.glob("date=*/_late/**/*.parquet"))
+
+
+@pytest.mark.parametrize("found", ["neither", "two files"])
+def test_a_late_file_that_somebody_changed_stops_the_run(lake: Path, topic: MemoryTopic, found: str) -> None:
+    manifest = unmoved(lake, topic)
+    (_, source, target), *_ = late_moves(Lake(lake), manifest)
+    if found == "neither":
+        source.unlink()
+    else:
+        shutil.copy(source, target)
+    with pytest.raises(LedgerBroken, match=found):
+        run(lake, topic, THIRD + timedelta(days=1))
+
+
+def test_a_store_that_refuses_a_move_leaves_the_day_committed(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(lake, topic, FIRST, SECOND)
+
+    def refuse(self: Lake, source: Path, target: Path) -> bool:
+        raise StoreFailed(expected="to amend", found="EIO", do="Look.")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Lake, "amend", refuse)
+        with pytest.raises(NotPublished, match="The day is committed"):
+            run(lake, topic, THIRD)
+    assert not (lake / "_staging").exists()
+    assert run_day(desk(lake, topic, late=Late.AMEND), THIRD).amended == {FIRST: 1, SECOND: 1}
+
+
+def test_late_rows_that_were_set_aside_stay_whatever_the_config_says_later(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    run(lake, topic, late=Late.SET_ASIDE)
+    run(lake, topic, THIRD, THIRD + timedelta(days=1), late=Late.AMEND)
+    assert [places(lake)[0, offset].fate for offset in (6, 7)] == [Fate.SET_ASIDE, Fate.SET_ASIDE]
+
+
+def test_a_day_that_was_removed_after_it_amended_others_is_not_run_again(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    run(lake, topic)
+    shutil.rmtree(lake / f"date={THIRD}")
+    for step in (run, lambda *_: make_plan(desk(lake, topic), read_ledger(Lake(lake)), THIRD)):
+        with pytest.raises(LedgerBroken, match="committed, and then removed"):
+            step(lake, topic, THIRD)
+
+
+def test_a_store_without_links_is_refused_before_anything_is_read(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    engine = LocalEngine(topic)
+    with pytest.raises(StoreFailed, match="hard links"):
+        run_day(desk(lake, topic, late=Late.AMEND, engine=engine), FIRST)
+    assert engine.jobs == 0
+    assert files(lake) == {"_lock"}
+    run(lake, topic, late=Late.SET_ASIDE)
