@@ -1,6 +1,6 @@
 """The chain of committed days, read from their manifests.
 
-Relies on a reader that lists day folders and gives manifests' texts. Never writes, and never asks Kafka. A
+Relies on a reader that lists day folders and reads manifests' texts. Never writes, and never asks Kafka. A
 run reads the end of the chain alone, however long it is: the newest manifest, which records the bounds of all
 days before it, and the one before, from which it must go on. `read_chain` reads all of it.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class LedgerReader(Protocol):
-    """What the ledger needs of a lake."""
+    """What the ledger needs from a lake."""
 
     def days(self) -> list[date]:
         """List the dates that have a folder, in order."""
@@ -38,15 +38,15 @@ class LedgerReader(Protocol):
         ...
 
     def manifest_text(self, day: date) -> bytes | None:
-        """Give a day's manifest, or None where the folder has none."""
+        """Return a day's manifest, or None where the folder has none."""
         ...
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
-        """Read bytes of the sets that are listed beside a day's manifest; none where there are none."""
+        """Read bytes of the file of long sets beside a day's manifest; no bytes where it is missing."""
         ...
 
     def manifest_place(self, day: date) -> str:
-        """Say where a day's manifest lies."""
+        """Return the path of a day's manifest."""
         ...
 
 
@@ -54,7 +54,7 @@ class LedgerReader(Protocol):
 class Ledger:
     """The committed days without a hole, with their recorded bounds, and the newest one's manifest.
 
-    Its cleanup policy is marked where a manifest that was read before it compacted.
+    Its cleanup policy is marked (`compact before`) where only an earlier manifest that was read compacted.
     """
 
     days: tuple[Day, ...]
@@ -65,7 +65,7 @@ class Ledger:
         return bool(self.days) and self.days[0].date <= day <= self.days[-1].date
 
     def next_day(self, first: date) -> date:
-        """Name the day that comes next; `first` counts only while nothing is committed."""
+        """Return the day that comes next; `first` counts only while nothing is committed."""
         return self.newest.day.date + ONE_DAY if self.newest else first
 
     def admit(self, day: date, first: date) -> None:
@@ -101,7 +101,7 @@ class Ledger:
 
 
 def read_twice(read: Callable[[], T]) -> T:
-    """Read without the lock; where the chain looks broken, read once more before that is said.
+    """Read without the lock; read once more before a broken chain is reported.
 
     A rebuild may exchange a day's folder between two reads: a manifest of one version, a list of the other.
 
@@ -119,7 +119,7 @@ def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
 
     Raises:
         DayExists: the folder is there without a manifest.
-        LedgerBroken: the manifest is damaged or speaks of another day.
+        LedgerBroken: the manifest is damaged or is of another day.
     """
     if not reader.has_day(day):
         return None
@@ -142,7 +142,7 @@ def read_ledger(reader: LedgerReader) -> Ledger:
 
     Raises:
         DayExists: a day's folder is there without a manifest.
-        LedgerBroken: a day is missing, or one of the newest two cannot be read or does not go on.
+        LedgerBroken: a day is missing, or one of the newest two cannot be read or is not linked to the other.
     """
     dates = reader.days()
     require_committed(reader, dates)
@@ -194,7 +194,7 @@ def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
 
 
 def require_committed(reader: LedgerReader, dates: Sequence[date]) -> None:
-    """Check that the dates are days without a hole, each with a manifest; none is read.
+    """Check that no day is missing between the dates and that each has a manifest; none is read.
 
     Raises:
         DayExists: a day's folder is there without a manifest.
@@ -213,7 +213,7 @@ def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
 
     Raises:
         DayExists: a day's folder is there without a manifest.
-        LedgerBroken: a manifest cannot be read, or does not go on.
+        LedgerBroken: a manifest cannot be read, or does not go on from the one before.
     """
     manifests = [each for day in dates if (each := read_manifest(reader, day))]
     for before, after in pairwise(manifests):
@@ -222,7 +222,7 @@ def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
 
 
 def check_first(oldest: Manifest) -> None:
-    """Check that the oldest day that is there is the lake's first, as its contract tells.
+    """Check that the oldest day present is the lake's first day, which its contract names.
 
     Raises:
         LedgerBroken: days before it were removed.
@@ -231,7 +231,7 @@ def check_first(oldest: Manifest) -> None:
 
 
 def require_first(oldest: date, first: date | None) -> None:
-    """Check that the oldest day that is there is the lake's first, where that is known.
+    """Check that the oldest day present is the lake's first day, where that is known.
 
     Raises:
         LedgerBroken: days before it were removed.
@@ -293,7 +293,7 @@ def _broken(found: str) -> LedgerBroken:
 def _taken(reader: LedgerReader, day: date) -> DayExists:
     days = reader.days()
     again = f"build that day again first (`run --date {day} --force`), or restore it from a backup"
-    if day == days[0] and len(days) > 1:  # no day before it tells where it began
+    if day == days[0] and len(days) > 1:  # no day before it records where it began
         again = "restore it from a backup"
     return DayExists(
         expected=f"{day} to be absent or committed by kafka-daily",

@@ -34,12 +34,12 @@ class Day:
             raise ValueError(f"day {self.date} ends at {self.end}, before its start {self.start}")
 
     def __str__(self) -> str:
-        """Give the date and its zone."""
+        """Return the date and its zone."""
         return f"{self.date} ({self.zone})"
 
 
 def midnight(day: date, zone: str) -> datetime:
-    """Give the first instant of a date in a zone, in UTC.
+    """Return the first instant of a date in a zone, in UTC.
 
     Where a clock change skips midnight, PEP 495's rule for fold=0 gives the moment of the change itself.
     """
@@ -47,7 +47,7 @@ def midnight(day: date, zone: str) -> datetime:
 
 
 def day_in(zone: str, day: date) -> Day:
-    """Give a date's bounds by the zone database of today.
+    """Return a date's bounds by the zone database of today.
 
     Raises:
         ConfigError: they do not lie within the calendar.
@@ -64,7 +64,7 @@ def day_in(zone: str, day: date) -> Day:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRun:
-    """So many `days` from a date on, each of so many `seconds` and each where the one before ended."""
+    """Some `days` in a row from a date on, each `seconds` long and starting where the one before ended."""
 
     from_date: date
     zone: str
@@ -88,7 +88,7 @@ class DayRun:
         return self.start + self.days * self.seconds * SECOND
 
     def __iter__(self) -> Iterator[Day]:
-        """Make each day."""
+        """Yield each day."""
         start, length = self.start, self.seconds * SECOND
         for number in range(self.days):
             end = start + length
@@ -97,14 +97,14 @@ class DayRun:
 
 
 Runs = tuple[DayRun, ...]
-"""Adjoining runs, as few as can be, so that equal runs are equal days."""
+"""Adjoining runs, as few as possible, so that the same days always make the same runs."""
 
 
 def with_next(runs: Runs, day: Day) -> Runs:
     """Return the runs with the day that follows.
 
     Raises:
-        ValueError: it does not begin where the runs end, or lasts no whole number of seconds.
+        ValueError: it does not begin where the runs end, or its length is not a whole number of seconds.
     """
     seconds, rest = divmod(day.end - day.start, SECOND)
     if rest:
@@ -116,7 +116,7 @@ def with_next(runs: Runs, day: Day) -> Runs:
 
 
 def runs_of(days: Iterable[Day]) -> Runs:
-    """Return adjoining days as runs, as few as can be.
+    """Return adjoining days as runs, as few as possible.
 
     Raises:
         ValueError: a day does not begin where the one before ended.
@@ -133,7 +133,7 @@ def days_of(runs: Runs) -> tuple[Day, ...]:
 
 
 def check_runs(runs: Runs, day: Day) -> None:
-    """Check that runs adjoin, that there are as few as can be, and that a day can follow them.
+    """Check that runs adjoin, that there are as few as possible, and that a day can follow them.
 
     Raises:
         ValueError: they do not.

@@ -28,7 +28,7 @@ class KafkaDailyError(Exception):
         return (self.__doc__ or "").splitlines()[0].rstrip(".")
 
     def __str__(self) -> str:
-        """Give the message as one paragraph."""
+        """Return the message as one paragraph."""
         return f"{self.title}. Expected {self.expected}; found {self.found}. {self.do}"
 
     def __reduce__(self) -> tuple[Callable[[], Self], tuple[()]]:
@@ -37,7 +37,7 @@ class KafkaDailyError(Exception):
         return partial(type(self), **told), ()
 
     def document(self) -> dict[str, object]:
-        """Give the error as one JSON-able document."""
+        """Return the error as one JSON-able document."""
         return {
             "error": type(self).__name__,
             "exit_code": self.exit_code,

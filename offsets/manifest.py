@@ -24,13 +24,13 @@ from offsets.ranges import Listing, Offsets
 MANIFEST_NAME = "_manifest.json"
 LISTS_NAME = "_offsets.roaring"
 LONG: Final = 100
-"""A set of more ranges is listed beside the manifest."""
+"""A set with more ranges than this lies in a file beside the manifest."""
 LOST_LIST: Final = (
     "Restore the day's folder from a backup. A day between two others can be made anew, too, and so can the "
     "newest: `run --date D --force`."
 )
 ReadList = Callable[[int, int], bytes]
-"""Reads some bytes of a day's list file: from where on, and how many."""
+"""Reads bytes of a day's list file, by their position and their number."""
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -84,10 +84,10 @@ def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest
 
 
 def require_lists(manifest: Manifest) -> None:
-    """Read each set that is listed beside a manifest, and hold it against the figures in the text.
+    """Read each set that is listed beside a manifest, and compare it with the figures in the text.
 
     Raises:
-        LedgerBroken: a list is gone, damaged, or not the one that the manifest speaks of.
+        LedgerBroken: a list is gone, damaged, or not the one that the manifest names.
     """
     for listing, offsets in ((each.listing, each) for each in long_sets(manifest)):
         if listing:
@@ -108,7 +108,7 @@ def _unlike(manifest: Manifest, listing: Listing) -> LedgerBroken:
 
 
 def long_sets(manifest: Manifest) -> Iterator[Offsets]:
-    """Return the sets of a manifest that may be long."""
+    """Yield the sets of a manifest that may be long."""
     for checkpoint in (manifest.consumed, manifest.next):
         yield from (part.pending for part in checkpoint.partitions)
     yield from (gap.offsets for gap in manifest.gaps)
@@ -144,7 +144,7 @@ def _as_read(offsets: Offsets) -> object:
 
 
 def _shown(offsets: Offsets) -> object:
-    """Show a set to a program: a long one by its figures."""
+    """Return a set as JSON for other programs: the ranges of a short one, the figures of a long one."""
     if offsets.range_count <= LONG:
         return _ranges(offsets)
     edges = {"from_offset": offsets.first, "until_offset": offsets.until}
@@ -156,7 +156,7 @@ def _ranges(offsets: Offsets) -> object:
 
 
 def _from_format_1(old: dict[str, Any]) -> dict[str, Any]:
-    """Give what format 1 did not say: no digests, no accepted loss, and gaps probed up to 1,000."""
+    """Add what format 1 lacked: empty digests, no accepted loss, and gaps probed up to 1,000."""
     new = {name: each for name, each in old.items() if name != "compacted"}
     policy = {True: "compact", False: "delete", None: None}[old["compacted"]]
     gaps = [{**gap, "probed": min(len(gap["offsets"]), 1_000)} for gap in old["gaps"]]
@@ -171,12 +171,12 @@ def _from_format_1(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_format_2(old: dict[str, Any]) -> dict[str, Any]:
-    """Return what format 2 did not say: the bounds of the days before."""
+    """Add what format 2 lacked: the bounds of the days before, which are None."""
     return old | {"earlier": None}
 
 
 def to_jsonable(value: object, sets: Callable[[Offsets], object] = _shown) -> object:
-    """Turn a value of the model into JSON's own types; `sets` says how a set of offsets is written."""
+    """Turn a value of the model into JSON's own types; `sets` turns a set of offsets."""
     match value:
         case Offsets():
             return sets(value)
@@ -238,7 +238,7 @@ def _same(manifest: Manifest, document: dict[str, Any]) -> bool:
 def _sorted_json(value: object) -> bytes | None:
     """Return canonical JSON as msgspec writes it, in a tenth of the time; None for what it refuses.
 
-    It writes a few numbers otherwise than `_checksum` and `plain` do: where it does not agree, these decide.
+    It writes a few numbers differently from `_checksum` and `to_jsonable`: where they disagree, these decide.
     """
     try:
         return msgspec.json.encode(value, enc_hook=_own_types, order="sorted")

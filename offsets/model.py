@@ -22,7 +22,7 @@ from offsets.ranges import Offsets
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 LAST_STAMP = (1 << 62) // 1000
-"""Kafka timestamps (ms) farther from 1970 are near what an int64 of microseconds holds, or beyond it."""
+"""Kafka timestamps (ms) farther from 1970 come near the limit of an int64 of microseconds, or exceed it."""
 
 
 def micros(instant: datetime) -> int:
@@ -31,7 +31,7 @@ def micros(instant: datetime) -> int:
 
 
 def from_micros(count: int | None) -> datetime | None:
-    """Give the instant so many microseconds after 1970-01-01T00:00Z."""
+    """Return the instant `count` microseconds after 1970-01-01T00:00Z; None for None."""
     return None if count is None else EPOCH + timedelta(microseconds=count)
 
 
@@ -73,12 +73,12 @@ class StartFrom(StrEnum):
 
 
 class EndFrom(StrEnum):
-    """How the end of a span, which is not read any more, was found.
+    """How the end of a span (the first offset that is not read) was found.
 
     Stamps are Kafka's timestamps, which producers may set. No end is wrong: what lies beyond it is settled by
     a later run, and is late there if it was of this day.
-    STAMPED_PAST: a record stamped past the day and its grace ends it. BISECTED: one was stamped so too early,
-    among records of the day, so the place from which on most are past it was searched for. IDLE: none is
+    STAMPED_PAST: a record stamped past the day and its grace ends it. BISECTED: such a stamp came too early,
+    among records of the day, so a search found the offset from which on most are past it. IDLE: none is
     stamped past it, and the log is read to its high watermark. RECORDED: a rebuild takes the committed end.
     """
 
@@ -90,7 +90,7 @@ class EndFrom(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicIdentity:
-    """Which topic offsets speak of: a recreated topic has another id, a copied one another cluster."""
+    """The topic that offsets belong to: a recreated topic has another id, a copied one another cluster."""
 
     name: str
     topic_id: str
@@ -99,9 +99,9 @@ class TopicIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """The last delivered record of a partition below `seen_until`, by which a refilled topic is noticed.
+    """The last delivered record of a partition below `seen_until`, which shows that a topic was refilled.
 
-    It is kept where a day delivers nothing, and compared before and after each read while Kafka retains it.
+    A day that delivers nothing keeps it. It is compared before and after each read while Kafka retains it.
     `timestamp` is Kafka's, in milliseconds; `digest` is the SHA-256 of key and value.
     """
 
@@ -110,10 +110,10 @@ class Anchor:
     digest: str
 
     def is_of(self, read: Anchor) -> bool:
-        """Tell whether a record read now is the same one.
+        """Return whether a record read now is the same one.
 
-        Spark and librdkafka tell stamps before 1900 differently, Spark none beyond LAST_STAMP, and older
-        manifests say -1 of all that are below zero: of such stamps only the kind is compared.
+        Spark and librdkafka report stamps before 1900 differently, Spark none beyond LAST_STAMP, and older
+        manifests hold -1 for all below zero: of such stamps only the kind (below, beyond) is compared.
         """
         ours, theirs = ((a.offset, a.digest, _common(a.timestamp)) for a in (self, read))
         return ours == theirs
@@ -136,7 +136,7 @@ class LostOffsets:
             raise ValueError(f"offsets from {self.from_offset} to {self.until_offset} are none")
 
     def __str__(self) -> str:
-        """Give it as the command line takes it."""
+        """Return it as the command line takes it."""
         return f"{self.partition}:{self.from_offset}-{self.until_offset}"
 
 
@@ -145,7 +145,7 @@ class PartitionCheckpoint:
     """Where one partition stands: all below `seen_until` is settled, but for `pending`.
 
     Pending offsets were read, and judged LATER_DAY. Each run that follows reads them again, until one gives
-    them another verdict: as a rule that of their own day.
+    them another verdict: as a rule the run of their own day.
     """
 
     partition: int
@@ -165,9 +165,9 @@ class PartitionCheckpoint:
         return self.pending.first if len(self.pending) else self.seen_until
 
     def after(self, *lost: LostOffsets) -> PartitionCheckpoint:
-        """Go on without what was lost; losses of other partitions change nothing.
+        """Return the checkpoint without what was lost; losses of other partitions change nothing.
 
-        The plan accepts no loss but the one from `next_from_offset` to the log's start.
+        The plan accepts only the loss from `next_from_offset` to the log's start.
         """
         mine = [each for each in lost if each.partition == self.partition]
         return replace(
@@ -188,17 +188,17 @@ class Checkpoint:
         _ascending("checkpoint", [part.partition for part in self.partitions])
 
     def of(self, partition: int) -> PartitionCheckpoint | None:
-        """Give one partition's checkpoint, or None where the partition was not known."""
+        """Return one partition's checkpoint, or None where the partition was not known."""
         return next((part for part in self.partitions if part.partition == partition), None)
 
     def after(self, *lost: LostOffsets) -> Checkpoint:
-        """Go on without what was lost."""
+        """Return the checkpoint without what was lost."""
         return replace(self, partitions=tuple(part.after(*lost) for part in self.partitions))
 
     def goes_on_from(self, older: Checkpoint) -> bool:
-        """Tell whether it holds all that an older one holds, unchanged; new partitions may be more.
+        """Return whether it holds all that an older one holds, unchanged; it may hold new partitions too.
 
-        The ledger asks it of what each manifest consumed and what the one before it said is next.
+        The ledger compares what each manifest consumed with what the manifest before it named as next.
         """
         return self.topic == older.topic and set(older.partitions) <= set(self.partitions)
 
@@ -225,10 +225,10 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What one run looks at of one partition.
+    """What one run reads of one partition.
 
     `seen_until` is that of the last checkpoint: new offsets begin there, and below it all that is not pending
-    is settled. At `until_offset` the reading ends; it is the next checkpoint's `seen_until`. `reads` are the
+    is settled. Reading ends at `until_offset`, the next checkpoint's `seen_until`. `reads` are the
     offsets that are really read: all that are new or pending, and what lies between them where reading on is
     cheaper than seeking.
     """
@@ -297,7 +297,7 @@ def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What a person said is known and lawful for this one run."""
+    """What a person accepted for this one run."""
 
     contract: tuple[str, ...] = ()
     start: tuple[str, ...] = ()
@@ -365,12 +365,12 @@ class DayPlan:
 
 
 def is_compacted(cleanup_policy: str | None) -> bool | None:
-    """Tell whether a topic's policy compacts it; None where the policy is not known."""
+    """Return whether a topic's policy compacts it; None where the policy is not known."""
     return None if cleanup_policy is None else "compact" in cleanup_policy
 
 
 def after_compaction(cleanup_policy: str | None, before: str | None) -> str | None:
-    """Return a topic's policy, marked where the one before compacted: what that took is gone for ever."""
+    """Return a topic's policy, marked where only the one before compacted: what it took is gone for ever."""
     if is_compacted(cleanup_policy) or not is_compacted(before):
         return cleanup_policy
     return f"{cleanup_policy or 'not shown'}, compact before"
@@ -380,8 +380,8 @@ def after_compaction(cleanup_policy: str | None, before: str | None) -> str | No
 class Tally:
     """How many rows of one partition met one verdict, and between which offsets.
 
-    `digest` is the SHA-256 of just these offsets as ranges, once the audit knows them: equal counts can be
-    of other records.
+    `digest` is the SHA-256 of just these offsets as ranges, empty until the audit sets it: equal counts may
+    be of other records.
     """
 
     partition: int
@@ -461,9 +461,9 @@ class Manifest:
 
     `revision` counts from 1 how often the day was built. `missing_pending` are pending offsets of `consumed`
     that compaction took. `transactional` tells whether the day's gaps show transactions; None where
-    compaction may have made them. `remade` are amendments of this day that a rebuild wrote anew: of their
-    bytes it tells the truth, and the manifest of the day that brought them no longer does. `earlier` are the
-    bounds of all days before this one, from the lake's first on; None where an older format did not say.
+    compaction may have made them. `remade` are amendments of this day that a rebuild wrote anew: it has their
+    new bytes and hashes, and the manifest of the day that brought them has the old ones. `earlier` are the
+    bounds of all days before this one, from the lake's first on; None where an older format lacks them.
     """
 
     run_id: str

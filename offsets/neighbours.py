@@ -1,7 +1,7 @@
-"""What the lake records of one day that is to be built again: by its own manifest, else by its neighbours'.
+"""What the lake records of one day that is to be built again: in its own manifest, else in its neighbours'.
 
-Reads through the ledger's reader; never asks Kafka. A day whose folder or manifest is gone left its start in
-the day before and its end in the day after, since each of them says where it goes on.
+Reads through the ledger's reader; never asks Kafka. Where a day's folder or manifest is gone, the day before
+records where it started, and the day after where it ended.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from offsets.ranges import Offsets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedDay:
-    """All that is known of a committed day; `manifest` is None where it is its neighbours that say so."""
+    """All that is recorded of a committed day; `manifest` is None where only its neighbours record it."""
 
     day: Day
     contract: Contract
@@ -62,7 +62,7 @@ class RecordedDay:
         accepted: Accepted,
         cleanup_policy: str | None,
     ) -> DayPlan:
-        """Plan to read again what was read then."""
+        """Make the plan that reads again what was read then."""
         return DayPlan(
             day=self.day,
             topic=self.consumed.topic,
@@ -79,7 +79,7 @@ class RecordedDay:
 
     @classmethod
     def of(cls, manifest: Manifest) -> RecordedDay:
-        """Take what a day's own manifest says."""
+        """Make it of what a day's own manifest says."""
         return cls(
             day=manifest.day,
             contract=manifest.contract,
@@ -114,19 +114,19 @@ class History:
 
     @property
     def known(self) -> bool:
-        """Whether its own manifest, or a later one, tells where the day ended."""
+        """Whether its own manifest, or a later one, records where the day ended."""
         return bool(self.own or self.after)
 
     @property
     def ledger(self) -> Ledger:
-        """The ledger as it was before the day, but that no compaction is forgotten."""
+        """The ledger as it was before the day, except that it remembers each compaction that was read."""
         return Ledger(self.earlier, replace(self.before, cleanup_policy=self.policy) if self.before else None)
 
     def recorded(self) -> RecordedDay:
-        """Give what is recorded of the day.
+        """Return what is recorded of the day.
 
         Raises:
-            LedgerBroken: its own manifest is gone, and its neighbours do not tell of it.
+            LedgerBroken: its own manifest is gone, and its neighbours do not record what it held.
         """
         return RecordedDay.of(self.own) if self.own else self._by_neighbours()
 
@@ -167,7 +167,7 @@ class History:
 def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> History:
     """Read the day before and all later ones; only the day's own manifest may be damaged or gone.
 
-    `removed` says that it was committed though it may have no folder any more.
+    With `removed` the day was committed, though its folder may be gone.
 
     Raises:
         ConfigError: the day was never committed.
@@ -203,7 +203,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
 
 
 def _first_of(reader: LedgerReader, day: date) -> date | None:
-    """Return the lake's first day, as the oldest one that is there tells."""
+    """Return the lake's first day, as the manifest of the oldest day present names it."""
     own = _own(reader, day)
     return own.contract.first_day if own else None
 
@@ -211,7 +211,7 @@ def _first_of(reader: LedgerReader, day: date) -> date | None:
 def _later(reader: LedgerReader, day: date, days: list[date]) -> Iterator[Manifest]:
     """Read the later days one by one; where the day's folder is gone, other ones may be lost too.
 
-    What those had brought there is gone with it: they are built after it, and then find none of it there.
+    Late rows that those brought here are gone with the folder: they are built after it, and find none here.
     """
     whole, before = reader.has_day(day), None
     for later in days:
@@ -241,7 +241,7 @@ def _brought_to(day: date, by: Manifest) -> bool:
 
 
 def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...]) -> date:
-    """Return the lake's first day: late rows of a later one may lie there, and are looked for there."""
+    """Return the lake's first day, which must be present: late rows of later days may lie in it."""
     if earlier:
         return earlier[0].date
     return (after[0].contract.first_day if after else None) or day
@@ -250,7 +250,7 @@ def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...])
 def _linked(
     reader: LedgerReader, older: list[date], before: Manifest | None, own: Manifest | None
 ) -> list[Manifest]:
-    """Read all days before where no manifest near records their bounds: then their own do."""
+    """Read all days before, but only where no manifest beside the day records their bounds."""
     told = any(near.earlier is not None for near in (own, before) if near)
     return [] if told else read_linked(reader, older)
 
@@ -265,7 +265,7 @@ def _earlier(linked: list[Manifest], before: Manifest | None, own: Manifest | No
 
 
 def _own(reader: LedgerReader, day: date) -> Manifest | None:
-    """Read the day's own manifest; None where it is damaged or gone: then its neighbours tell."""
+    """Read the day's own manifest; None where it is damaged or gone, so that its neighbours are asked."""
     try:
         manifest = read_manifest(reader, day)
         if manifest:
@@ -278,14 +278,14 @@ def _own(reader: LedgerReader, day: date) -> Manifest | None:
 
 
 def _require_neighbours(reader: LedgerReader, day: date, days: list[date]) -> None:
-    """Check that the days beside one without a manifest can be read: they alone tell what it held."""
+    """Check that the days beside one without a manifest can be read: they alone record what it held."""
     for near in days:
         if abs(near - day) == ONE_DAY and _own(reader, near) is None:
             raise _two_in_a_row(day, f"neither it nor {near} has a manifest that can be read")
 
 
 def _require_folders(reader: LedgerReader, day: date, older: list[date]) -> None:
-    """Check that no folder is gone in which late rows may lie of a day whose manifest no longer tells."""
+    """Check that no earlier folder is gone: late rows of a day without a manifest may lie in any of them."""
     for before, after in pairwise(older):
         if after != before + ONE_DAY:
             gone = before + ONE_DAY

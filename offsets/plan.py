@@ -47,11 +47,11 @@ from offsets.model import (
 from offsets.ranges import Offsets
 
 READ_OVER = 0.05
-"""The share of the needed offsets that may be read beside them rather than skipped."""
+"""Read through gaps while they add at most this share of the needed offsets: a seek costs more."""
 READ_OVER_AT_LEAST = 1_000
-"""So many offsets are read over in any case: less than a fetch brings."""
+"""Read through gaps of so many offsets together in any case: one fetch brings more."""
 MOST_RANGES = 8
-"""No partition is read in more ranges than this."""
+"""The most ranges in which one partition is read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class Terms:
 
 
 def bounds(day: date, zone: str, before: Manifest | None) -> Day:
-    """Give a day's bounds: it begins where the day before ended, whatever the zone rules say today."""
+    """Return a day's bounds: it begins where the day before ended, whatever the zone rules say today."""
     by_rules = day_in(zone, day)
     if before is None:
         return by_rules
@@ -198,7 +198,7 @@ def _check_identity(before: Manifest | None, found: Survey) -> None:
 def _continue(
     checkpoint: PartitionCheckpoint, looked: PartitionSurvey, compacted: bool | None
 ) -> tuple[StartFrom, str]:
-    """Go on from a checkpoint, once it is sure that the log is still the one it speaks of."""
+    """Check that the log is still the one that a checkpoint is of, and return how its span starts."""
     part, seen, edges = checkpoint.partition, checkpoint.seen_until, looked.edges
     if seen > edges.high:
         raise _changed(f"partition {part} to reach offset {seen}", f"a high watermark of {edges.high}")
@@ -250,7 +250,7 @@ def _losses(known: Checkpoint | None, found: Survey, terms: Terms) -> list[LostO
 
 
 def _check_losses(losses: list[LostOffsets], terms: Terms) -> None:
-    """Check that nothing was accepted that is not lost: a misprint must not pass for a decision."""
+    """Check that all that was accepted is lost: a typing error must not count as a decision."""
     if left := [str(each) for each in terms.accept.loss if each not in losses]:
         raise ConfigError(
             expected="--accept-loss to name offsets that retention took before they were settled",
@@ -301,7 +301,7 @@ def _begin(
     terms: Terms,
     now: datetime,
 ) -> tuple[PartitionCheckpoint, str, str | None]:
-    """Begin a partition that no checkpoint knows; the third value tells what a person vouched for."""
+    """Return (checkpoint, evidence, what --accept-start accepted or None) for a partition without one."""
     assert looked.start is not None, "the survey looks for the start of every unknown partition"
     start, log_start = looked.start, looked.edges.log_start
     begun = PartitionCheckpoint(
@@ -383,16 +383,16 @@ def _span(checkpoint: PartitionCheckpoint, how: StartFrom, detail: str, looked: 
 
 
 def reads_of(pending: Offsets, seen_until: int, until: int) -> Offsets:
-    """Choose what is read: pending and new offsets, and the narrowest gaps between them.
+    """Return what is read: pending and new offsets, and the narrowest gaps between them.
 
     One record with a clock far ahead may be pending for years; what was settled since is not read every
-    night. Gaps are read over while they add little, since every range costs a seek.
+    night. Gaps are read through while they add little, since every range costs a seek.
     """
     needed = pending | Offsets.between(seen_until, until)
     if not len(needed):
         return needed
     starts, ends = needed.edges()
-    # between n ranges lie n - 1 gaps; all but the widest are read over in any case
+    # between n ranges lie n - 1 gaps; all but the widest are read through in any case
     gaps = ((to - from_, from_, to) for from_, to in zip(ends, starts[1:], strict=False))
     widest = heapq.nlargest(MOST_RANGES - 1, gaps)
     others = needed.until - needed.first - len(needed) - sum(width for width, _, _ in widest)
@@ -405,7 +405,7 @@ def reads_of(pending: Offsets, seen_until: int, until: int) -> Offsets:
 
 
 def _headroom(found: Survey, now: datetime) -> float | None:
-    """Give the hours until retention may take the oldest record that this run still needs."""
+    """Return the hours until retention may take the oldest record that this run still needs."""
     if not found.topic.retention or "delete" not in (found.topic.cleanup_policy or ""):
         return None
     stamps = [look.first[0].timestamp for look in found.partitions.values() if look.first]

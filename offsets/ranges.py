@@ -1,7 +1,7 @@
 """Sets of offsets of one partition.
 
 Pure. A set is a compressed bitmap (Roaring, https://roaringbitmap.org), so that ten million ranges take some
-megabytes and every operation is exact. One that is listed beside its manifest is read when it is needed.
+megabytes and every operation is exact. A set that is listed beside its manifest is read when it is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Range = tuple[int, int]
 SHOWN: Final = 9
 """How many ranges a message shows."""
 LONGEST: Final = 1 << 40
-"""A bitmap takes memory for every 65,536 offsets of a range: a misprint must not take all there is."""
+"""A bitmap takes memory for every 65,536 offsets of a range: a typing error must not take all memory."""
 AT_ONCE: Final = 100_000
 """How many ranges are made into text at a time."""
 
@@ -161,7 +161,7 @@ class Offsets:
         return (self.bits - after).to_array(), (after - self.bits).to_array()
 
     def __iter__(self) -> Iterator[Range]:
-        """Return the ranges, in order."""
+        """Iterate over the ranges, in order."""
         return zip(*self.edges(), strict=True)
 
     def __contains__(self, offset: int) -> bool:
@@ -191,7 +191,7 @@ class Offsets:
 
 
 class Gathering:
-    """Disjoint sets of offsets on their way to be one."""
+    """Joins disjoint sets of offsets, one after the other."""
 
     __slots__ = ("_bits",)
 
@@ -210,7 +210,7 @@ class Gathering:
         return _holding(self._bits & offsets.bits)
 
     def gathered(self) -> Offsets:
-        """Return all that was taken so far."""
+        """Return all offsets that were added so far."""
         return _holding(self._bits.copy())
 
 

@@ -1,6 +1,6 @@
 """What a Kafka broker says of one topic.
 
-The only module that speaks to the broker with librdkafka. Relies on the admin API for offsets and on a
+With `fetch`, the only code of a run that uses librdkafka. Relies on the admin API for offsets and on a
 consumer, without any group's offsets, for single records. Never creates a topic and never commits.
 """
 
@@ -24,7 +24,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-# it takes them from modules of its own and does not mark them as exported
+# confluent_kafka.admin imports them from its own modules and does not mark them as exported
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
     AdminClient,
     ClusterMetadata,
@@ -68,25 +68,25 @@ ELECTED: Final = {
     KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.KAFKA_STORAGE_ERROR,
 }
-"""What is answered to who does not know of a partition's new leader, or while none has caught up."""
+"""Answers to a client that does not know a partition's new leader, or while no leader has caught up."""
 SAMPLED_AT_ONCE: Final = 128
-"""So many partitions are sampled at a time: fetches may bring 128 KiB of each."""
+"""How many partitions are sampled at a time: fetches may bring 128 KiB of each."""
 READ_AT_ONCE: Final = 8
-"""So many partitions are read whole at a time."""
+"""How many partitions are read whole at a time."""
 MANY: Final = {
     "fetch.message.max.bytes": 8 << 20,
     "fetch.max.bytes": 8 << 20,
     "queued.max.messages.kbytes": 64 << 10,
 }
-"""What a client needs that reads all there is, not a few records here and there."""
+"""Settings of a client that reads whole ranges, not a few records here and there."""
 AT_ONCE: Final = 50_000
 BYTES_AT_ONCE: Final = 32 << 20
-"""So many records, or bytes, of a stream are held at a time."""
+"""How many records, or bytes, of a stream are held at a time."""
 UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
 
 class Broker:
-    """A broker, as librdkafka sees it, with patience: every question is asked again until `timeout`."""
+    """A broker, through librdkafka; a question without an answer is asked again until `timeout`."""
 
     def __init__(self, client: Mapping[str, str], timeout: timedelta) -> None:
         """Prepare clients; nothing is sent yet. `client` are librdkafka properties."""
@@ -114,9 +114,9 @@ class Broker:
             "fetch.wait.max.ms": 1,
             "fetch.message.max.bytes": 128 * 1024,
             "queued.max.messages.kbytes": 4096,
-            # progress shows with each whole answer, so none may take long
+            # progress shows only with each whole answer, so no answer may take long
             "fetch.max.bytes": 1 << 20,
-            # a full queue is soon read
+            # a full queue is soon empty again
             "fetch.queue.backoff.ms": 10,
             "allow.auto.create.topics": False,
         }
@@ -129,7 +129,7 @@ class Broker:
         self.rest()
 
     def rest(self) -> None:
-        """Hold nothing until the next question: librdkafka piles up statistics while nobody asks."""
+        """Close the consumers until the next question: librdkafka piles up statistics while nobody asks."""
         for client in (self._small, self._large):
             if client is not None:
                 client.close()
@@ -141,7 +141,7 @@ class Broker:
         Raises:
             ConfigError: the broker has no such topic; it is not created.
         """
-        # who describes a topic begins to look at it: what was seen of another one of that name is past
+        # a new look begins: the topic may be another one of that name, where other offsets are hidden
         self._hidden.clear()
         cluster = self._patiently("the cluster", self._metadata)
         try:
@@ -170,7 +170,7 @@ class Broker:
         )
 
     def watermarks(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
-        """Give log start, last stable offset and high watermark of each partition."""
+        """Return log start, last stable offset and high watermark of each partition."""
         wanted = list(partitions)
         starts = self._list_offsets(topic, dict.fromkeys(wanted, EARLIEST), UNCOMMITTED)
         stable = self._list_offsets(topic, dict.fromkeys(wanted, LATEST), COMMITTED)
@@ -183,7 +183,7 @@ class Broker:
         }
 
     def offsets_at(self, topic: str, instants: Mapping[int, int]) -> dict[int, int | None]:
-        """Give per partition the first offset stamped at or after an instant (ms).
+        """Return per partition the first offset stamped at or after an instant (ms).
 
         Records of open transactions count.
         None means that the broker holds no such record, and said so without an error.
@@ -193,7 +193,7 @@ class Broker:
         return {part: offset if offset >= 0 else None for part, offset in found.items()}
 
     def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
-        """Read the first visible records of a stretch of each partition; fewer mean that there are no more.
+        """Read the first visible records of one stretch per partition; fewer mean that there are no more.
 
         Raises:
             OffsetsLost: a log starts above its stretch by now, or ends below it.
@@ -216,7 +216,7 @@ class Broker:
         return {part: sample.seen for part, sample in samples.items()}
 
     def present_of(self, topic: str, wanted: Mapping[int, Range]) -> dict[int, Offsets]:
-        """Give the offsets of all visible records of a range of each partition.
+        """Return the offsets of all visible records of one range per partition.
 
         Raises:
             OffsetsLost: a log starts above its range by now, or ends below it.
@@ -233,8 +233,8 @@ class Broker:
     def sample(
         self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False
     ) -> list[FullRecord]:
-        """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone, or far."""
-        # what a lagging leader does not show yet is not worth the wait
+        """Read up to `limit` bytes of visible records in `[from_, until)`; none if they are gone, or far."""
+        # known=0: a sample is not worth waiting for a leader that lags
         some = Contents(at=from_, until=until, rows=until - from_, bytes=limit, headers=headers, known=0)
         try:
             self._read(topic, self._sampler(), {partition: some} if from_ < until else {}, give_way=True)
@@ -245,7 +245,7 @@ class Broker:
     def stream(
         self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
     ) -> Iterator[FullRecord]:
-        """Read all visible records of `[from_, until)`, few at a time; headers only when asked for.
+        """Yield all visible records of `[from_, until)`, reading few at a time; headers only when asked for.
 
         Raises:
             OffsetsLost: the log starts above `from_` by now.
@@ -255,7 +255,7 @@ class Broker:
             some = Contents(
                 at=from_, until=until, rows=AT_ONCE, bytes=BYTES_AT_ONCE, headers=headers, known=until
             )
-            # or what the client has fetched ahead, up to 64 MiB, would be fetched again
+            # go_on: else what the client has fetched ahead, up to 64 MiB, would be fetched again
             self._read(topic, reader, {partition: some}, go_on=True)
             if some.ended:
                 reader.forget()
@@ -271,7 +271,7 @@ class Broker:
         give_way: bool = False,
         go_on: bool = False,
     ) -> None:
-        """Read, and go on where a silence cut it short, or a leader that has not caught up."""
+        """Read; go on from where a silent broker, or a leader that has not caught up, cut it short."""
 
         def read() -> None:
             try:
@@ -289,7 +289,7 @@ class Broker:
             raise out_of_range(topic, where[0], wanted[where[0]].at, problem.str()) from None
 
     def _require_readable(self, topic: str, early: EndsEarly, wanted: Mapping[int, Fetched]) -> None:
-        """Check that the log still is as long as is known; a leader that lags does not answer this."""
+        """Check that the log is still as long as is known; a leader that lags does not answer this."""
         told, part = early.args[0].str(), early.args[1]
         stable = self._list_offsets(topic, {part: LATEST}, COMMITTED)[part]
         if stable < wanted[part].known:
@@ -298,7 +298,7 @@ class Broker:
         self._note(told)
 
     def _skipped(self, topic: str, partition: int, from_: int) -> int:
-        """Pass over what is known to be invisible: below the LSO, that never changes."""
+        """Return where to start, past what is known to be invisible: below the LSO, that never changes."""
         for hidden, until in self._hidden.get((topic, partition), ()):
             if hidden <= from_ < until:
                 from_ = until
@@ -330,7 +330,7 @@ class Broker:
                 return {where.partition: self._result(answer).offset for where, answer in answers.items()}
             except KafkaException as error:
                 if error.args[0].code() in ELECTED:
-                    self._metadata()  # the epoch of the leader comes from there
+                    self._metadata()  # it brings the epoch of the leader
                 raise
 
         return self._patiently(f"offsets of {topic}", ask)
@@ -350,8 +350,8 @@ class Broker:
     def _metadata(self) -> ClusterMetadata:
         """Ask for the cluster's id and brokers.
 
-        Not by describe_cluster: while a cluster names no broker, as one does that is just coming back,
-        librdkafka 2.16 ends the whole process by an assertion there, and in describe_topics.
+        Not by describe_cluster: while a cluster that is just coming back names no broker, librdkafka 2.16
+        ends the whole process by an assertion there, and in describe_topics.
         """
         try:
             found = self._admin.list_topics(timeout=min(self._request, 5.0))
@@ -368,13 +368,13 @@ class Broker:
                 return self._result(send())
             except KafkaException as error:
                 if _is_transient(error):
-                    self._metadata()  # who the controller is comes from there, and the client waits for it
+                    self._metadata()  # it names the controller, for which the client waits
                 raise
 
         return self._patiently(what, ask)
 
     def _result(self, answer: Future[T]) -> T:
-        """Wait for an answer; the admin client tells of refused credentials only when it is polled."""
+        """Wait for an answer; the admin client reports refused credentials only when it is polled."""
         while True:
             try:
                 return answer.result(timeout=0.2)
@@ -384,7 +384,7 @@ class Broker:
                     raise KafkaException(self._refusal) from None
 
     def _patiently(self, what: str, ask: Callable[[], T], moved: Callable[[], float] = lambda: 0.0) -> T:
-        """Ask again, with growing pauses, while the broker is silent; `moved` is when it last was not."""
+        """Ask again, with growing pauses, while the broker is silent; `moved` returns when it last sent."""
         began, patience, self._told = time.monotonic(), self._timeout.total_seconds(), ""
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: self._refusal is None and _is_transient(error)),
@@ -432,7 +432,7 @@ class Broker:
         self._note(error.str())
 
     def _note(self, told: str) -> None:
-        """Keep what the client told last of a broker that it cannot reach."""
+        """Keep the client's last message about a broker that it cannot reach."""
         if "brokers are down" not in told:
             self._told = told
 
@@ -445,7 +445,7 @@ class Broker:
 
 
 class _QuietLogger:
-    """librdkafka's own lines, which would otherwise reach stderr unformatted; failures are noted."""
+    """Takes librdkafka's own lines, which would otherwise reach stderr unformatted; notes failures."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
@@ -461,7 +461,7 @@ class _QuietLogger:
 
 
 def _cut(wanted: Mapping[int, Each], size: int) -> Iterator[dict[int, Each]]:
-    """Cut a mapping into small ones."""
+    """Cut a mapping into mappings of at most `size` entries."""
     items = list(wanted.items())
     return (dict(items[at : at + size]) for at in range(0, len(items), size))
 

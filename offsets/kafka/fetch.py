@@ -1,6 +1,6 @@
 """Read visible records of several partitions at once, with one consumer.
 
-Relies on librdkafka's statistics: that aborted records went by shows nowhere else. Never commits, and never
+Relies on librdkafka's statistics: nothing else shows that aborted records went by. Never commits, and never
 decides what an error means.
 """
 
@@ -29,20 +29,20 @@ from offsets.ranges import Offsets, Range
 STATISTICS: Final = 0.5
 """Seconds between two statistics of a consumer."""
 _HEADERS: Final = methodcaller("headers")
-"""Where a key is not UTF-8 the client returns a broken list and an error: only a call through C sees both."""
+"""Where a key is not UTF-8, the client returns a broken list and an error: only a call from C sees both."""
 DRAGS: Final = 1.0
-"""Seconds without a visible record after which invisible ones are worth a larger fetch."""
+"""After so many seconds with invisible records alone, a larger fetch pays."""
 MANY_DROPPED: Final = 16
 SOON: Final = 0.02
-"""So many partitions are unassigned at once, or what there is after so many seconds without a message of
-another one: each time, librdkafka's own thread has to be waited for."""
+"""Finished partitions are unassigned so many at once, or after so many seconds without a message of an open
+one: each time waits for librdkafka's own thread."""
 
 
 class EndsEarly(KafkaException):
-    """A log ends below what is known to be readable; with the error and the partition."""
+    """A log ends below what is known to be readable; carries the error and the partition."""
 
     def __init__(self, partition: int, offset: int, known: int) -> None:
-        """Tell it as a broker does that has not caught up."""
+        """Make the error of a broker that has not caught up."""
         told = f"the log ends at offset {offset}, though offset {known - 1} was readable"
         super().__init__(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, told), partition)
 
@@ -55,7 +55,7 @@ class Fetched(Protocol):
 
     @property
     def known(self) -> int:
-        """The log was readable up to here: an end below is no end."""
+        """The offset up to which the log was readable: an end below it is not believed."""
         ...
 
     def take(self, offset: int, message: Message | None) -> None:
@@ -64,7 +64,7 @@ class Fetched(Protocol):
 
 
 class Fetcher:
-    """One consumer. Its patience, in seconds, counts from what the broker last sent, visible or not."""
+    """One consumer. Its patience, in seconds, counts from when the broker last sent, visible or not."""
 
     def __init__(self, settings: Mapping[str, Any], patience: float) -> None:
         """Connect at the first use."""
@@ -79,7 +79,7 @@ class Fetcher:
         self._ahead: tuple[str, dict[int, int]] | None = None
         self._asked = 0.0
         self.moved = 0.0
-        """When the broker last sent something, by the monotonic clock; to ask again is no progress."""
+        """When the broker last sent something, by the monotonic clock; asking again is no progress."""
 
     def close(self) -> None:
         """Leave the broker."""
@@ -90,10 +90,10 @@ class Fetcher:
     ) -> None:
         """Read until all is done; with `give_way`, end early where only invisible records go by.
 
-        With `go_on`, what was fetched beyond the end is kept for a reading that goes on just there.
+        With `go_on`, what was fetched beyond the end is kept for a next read that starts just there.
 
         Raises:
-            EndsEarly: as a log does for a while at a leader that has not caught up.
+            EndsEarly: the log ends early, as it does for a while at a leader that has not caught up.
             KafkaException: with the error, and its partition where it has one.
         """
         froms = {part: each.at for part, each in wanted.items() if not each.done}
@@ -109,7 +109,7 @@ class Fetcher:
             self.forget()
 
     def forget(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         self._ahead = None
         self._consumer.unassign()
 
@@ -135,7 +135,7 @@ class Fetcher:
                 partition = message.partition()
                 if partition is None or partition < 0 or partition in self._open:
                     yield _told(message)
-                    # what was refused is no progress
+                    # set only now: `_told` raises an error, which is no progress
                     visible = self.moved = time.monotonic()
                 if len(self._dropped) >= MANY_DROPPED or time.monotonic() > visible + SOON:
                     self._unassign_dropped()
@@ -144,14 +144,14 @@ class Fetcher:
             raise
 
     def _forget_statistics(self) -> None:
-        """Take in what waits: statistics of an earlier reading are no progress of this one."""
+        """Throw away what waits: statistics of an earlier read are no progress of this one."""
         self._statistics = " "
         while self._statistics:
             self._statistics = ""
             self._consumer.poll(0)
 
     def drop(self, partition: int) -> None:
-        """Read no more of a partition; what still comes of it is passed over."""
+        """Stop reading a partition; messages that still come from it are ignored."""
         del self._open[partition]
         self._dropped.append(partition)
 
@@ -161,7 +161,7 @@ class Fetcher:
             self._dropped.clear()
 
     def _wait(self) -> None:
-        """Note progress that only the statistics show; lose patience without any."""
+        """Note progress that only the statistics show; raise where there was none for too long."""
         text, self._statistics = self._statistics, ""
         if text:
             parts = json.loads(text)["topics"].get(self._topic, {}).get("partitions", {})
@@ -185,7 +185,7 @@ def _told(message: Message) -> tuple[int, int, Message | None]:
 
 @dataclass(slots=True)
 class Sample:
-    """The first visible records of a stretch; `hidden` are long parts of it that hold none."""
+    """The first visible records of a stretch; `hidden` are the ranges on the way that hold none."""
 
     stretch: Stretch
     at: int
@@ -214,7 +214,7 @@ class Sample:
 class Presence:
     """The offsets of all visible records up to `until`.
 
-    `hidden` reaches from there to what comes next, a record or the log's readable end.
+    `hidden` reaches beyond `until`, to what comes next: a record, or the log's readable end.
     """
 
     at: int
@@ -249,9 +249,9 @@ class Presence:
 
 @dataclass(slots=True, kw_only=True)
 class Contents:
-    """The first visible records up to `until`, whole; they end early after so many rows, or bytes.
+    """The first visible records up to `until`, with key and value; at most `rows`, or about `bytes`.
 
-    `ended` says that there are no more, and `known` up to where the log was readable.
+    `ended` is set where there are no more; the log was readable up to `known`.
     """
 
     at: int

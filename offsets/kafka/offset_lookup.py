@@ -1,6 +1,6 @@
 """Ask the broker all that the planner needs, and nothing that changes it.
 
-Relies on a TopicReader, which the broker is and a test's in-memory topic can be. The answers are frozen;
+Relies on a TopicReader: the broker, or a topic in memory in a test. The answers are frozen;
 what they mean for a day is decided in `plan`. Look-ups by time are never trusted blindly: one stray
 stamp, or a transaction marker with the broker's own clock, pins them (KIP-79 answers the *first* offset
 stamped at or after an instant), so the records that follow are looked at.
@@ -19,16 +19,16 @@ from offsets.kafka.reader import Look, SeenRecord, Stretch, TopicDescription, To
 from offsets.model import Anchor, Checkpoint, Day, EndFrom, LogOffsets, PartitionCheckpoint, millis
 
 NARROW = 1_000
-"""A stretch of so many offsets may be held in memory."""
+"""How many offsets a stretch may have whose records are held in memory."""
 SAMPLE = 50
-"""How many records are looked at, at a time."""
+"""How many records one sample has."""
 TRIES = 5
-"""So often a survey is begun when retention moves a log in the middle of it."""
+"""How often a survey is tried when retention moves a log in the middle of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundEnd:
-    """Where a day ends in one partition, before it is held against `seen_until` and the LSO."""
+    """Where a day ends in one partition, before it is compared with `seen_until` and the LSO."""
 
     offset: int
     how: EndFrom
@@ -73,10 +73,10 @@ class Survey:
 def survey(
     reader: TopicReader, topic: str, day: Day, grace: timedelta, future: timedelta, known: Checkpoint | None
 ) -> Survey:
-    """Look at every partition of a topic for one day; begin anew where retention moves a log meanwhile.
+    """Look at every partition of a topic for one day; start again where retention moves a log meanwhile.
 
     Raises:
-        OffsetsLost: it moves one each time.
+        OffsetsLost: retention moves a log in each try.
     """
     for _ in range(TRIES - 1):
         with suppress(OffsetsLost):
@@ -135,7 +135,7 @@ def _look(
 
 
 def find_end(edges: LogOffsets, found: int | None, stable: int, over: int) -> Look[FoundEnd]:
-    """Find the first offset from which on records are stamped at or after `over` (ms), strays apart."""
+    """Find the offset from which on records, stray stamps apart, are stamped at or after `over` (ms)."""
     if found is None:
         return FoundEnd(
             offset=edges.high, how=EndFrom.IDLE, detail="no record is stamped past the day's end and grace"
@@ -155,7 +155,7 @@ def find_end(edges: LogOffsets, found: int | None, stable: int, over: int) -> Lo
 
 
 def _bisect(edges: LogOffsets, found: int, stable: int, over: int) -> Look[FoundEnd]:
-    """Narrow down between a stray stamp and the LSO, on the median stamp of samples."""
+    """Find the end between a stray stamp and the LSO, by bisection on the median stamp of samples."""
     before, past = found, stable
     while past - before > 1:
         middle = (before + past) // 2
@@ -179,7 +179,7 @@ def _bisect(edges: LogOffsets, found: int, stable: int, over: int) -> Look[Found
 
 
 def _after_the_day(end: int, sample: list[SeenRecord], over: int) -> int:
-    """Move an end behind what the sample there holds of the day: a median is past it before the edge is."""
+    """Move an end behind the sample's last record of the day: a median may be past it where some are not."""
     return max([end, *(record.offset + 1 for record in sample if record.timestamp < over)])
 
 
@@ -188,7 +188,7 @@ def _past(sample: list[SeenRecord], over: int) -> bool:
 
 
 def _start(edges: LogOffsets, stable: int, found: int | None, first_day: bool) -> Look[FoundStart]:
-    """Begin at the look-up's answer on the lake's first day, at the log's beginning in a new partition."""
+    """Find where to start: at the look-up's answer on the lake's first day, else at the log's beginning."""
     offset = (found if found is not None else edges.last_stable) if first_day else 0
     oldest = yield Stretch(from_=edges.log_start, until=edges.last_stable, limit=1)
     return FoundStart(
@@ -199,7 +199,7 @@ def _start(edges: LogOffsets, stable: int, found: int | None, first_day: bool) -
 
 
 def _last_before(edges: LogOffsets, offset: int) -> Look[Anchor | None]:
-    """Find the last visible record before an offset, looking back ever further."""
+    """Find the last visible record before an offset, looking back further each time."""
     width, until = 100, offset
     while until > edges.log_start:
         from_ = max(edges.log_start, until - width)
@@ -222,7 +222,7 @@ def _last_within(from_: int, until: int) -> Look[Anchor | None]:
 
 
 def read_anchor(checkpoint: PartitionCheckpoint, edges: LogOffsets) -> Look[tuple[SeenRecord, ...]]:
-    """Read what is visible from a checkpoint's anchor to its `seen_until`, two records at most."""
+    """Read the first two visible records, or fewer, from a checkpoint's anchor up to its `seen_until`."""
     until = min(checkpoint.seen_until, edges.last_stable)
     from_ = max(checkpoint.anchor.offset if checkpoint.anchor else 0, edges.log_start)
     return tuple((yield Stretch(from_=from_, until=until, limit=2)))

@@ -18,15 +18,15 @@ from offsets.ranges import Offsets, Range
 T = TypeVar("T")
 
 LONGEST_RETENTION = timedelta(days=365_000)
-"""A topic that keeps its records longer keeps them for ever: no calendar reaches back so far."""
+"""A longer retention counts as endless: no calendar reaches back so far."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
     """A topic's identity, its partitions, and those of its settings that decide what may be gone.
 
-    Settings are None where the broker does not let us see them; `retention` is None where it is endless too.
-    `largest_message` is the most bytes that the broker takes as one batch of a producer.
+    Settings are None where the broker does not let us see them; an endless `retention` is None too.
+    `largest_message` is the size (bytes) of the largest batch that the broker takes from a producer.
     """
 
     identity: TopicIdentity
@@ -111,7 +111,7 @@ Look: TypeAlias = Generator[Stretch, list[SeenRecord], T]
 
 
 def out_of_range(topic: str, partition: int, offset: int, found: str) -> OffsetsLost:
-    """Make the error of a log that moved between a question for its edges and one for its records."""
+    """Make the error for a log whose edges moved before its records were read."""
     return OffsetsLost(
         expected=f"partition {partition} of {topic} to hold offset {offset} while it is read",
         found=found,
@@ -123,22 +123,22 @@ def out_of_range(topic: str, partition: int, offset: int, found: str) -> Offsets
 
 
 class TopicReader(Protocol):
-    """What the survey needs of a broker; no answer changes anything there."""
+    """What the survey needs from a broker; no question changes anything there."""
 
     def describe(self, topic: str) -> TopicDescription:
         """Describe a topic without creating it."""
         ...
 
     def watermarks(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
-        """Give log start, last stable offset and high watermark of each partition."""
+        """Return log start, last stable offset and high watermark of each partition."""
         ...
 
     def offsets_at(self, topic: str, instants: Mapping[int, int]) -> dict[int, int | None]:
-        """Give per partition the first offset stamped at or after an instant (ms), or None."""
+        """Return per partition the first offset stamped at or after an instant (ms), or None."""
         ...
 
     def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
-        """Read the first visible records of a stretch of each partition; fewer mean that there are no more.
+        """Read the first visible records of one stretch per partition; fewer mean that there are no more.
 
         Raises:
             OffsetsLost: a log starts above its stretch by now, or ends below it.
@@ -146,7 +146,7 @@ class TopicReader(Protocol):
         ...
 
     def present_of(self, topic: str, wanted: Mapping[int, Range]) -> dict[int, Offsets]:
-        """Give the offsets of all visible records of a range of each partition.
+        """Return the offsets of all visible records of one range per partition.
 
         Raises:
             OffsetsLost: a log starts above its range by now, or ends below it.
@@ -156,17 +156,17 @@ class TopicReader(Protocol):
     def sample(
         self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False
     ) -> list[FullRecord]:
-        """Read visible records of `[from_, until)` up to `limit` bytes; none where they are gone, or far."""
+        """Read up to `limit` bytes of visible records in `[from_, until)`; none if they are gone, or far."""
         ...
 
     def rest(self) -> None:
-        """Hold nothing until the next question, which may be long in coming."""
+        """Free what is held between questions; the next one may come much later."""
         ...
 
     def stream(
         self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
     ) -> Iterator[FullRecord]:
-        """Read all visible records of `[from_, until)`, few at a time; headers only when asked for.
+        """Yield all visible records of `[from_, until)`, reading few at a time; headers only when asked for.
 
         Raises:
             OffsetsLost: the log starts above `from_` by now.
@@ -175,7 +175,7 @@ class TopicReader(Protocol):
 
 
 def look_together(reader: TopicReader, topic: str, looks: Mapping[int, Look[T]]) -> dict[int, T]:
-    """Run one look a partition, all in step: what they ask at the same time is one question."""
+    """Run one look per partition, all in step: what they ask at the same time is sent as one question."""
     results: dict[int, T] = {}
     found: dict[int, list[SeenRecord]] = {}
     going = dict(looks)

@@ -1,7 +1,7 @@
-"""Look at the topic once more, after it was read: was it all the time the one that was planned?
+"""Look at the topic once more, after it was read: was it the planned one all the time?
 
 Relies on a TopicReader. A topic that is deleted and made again while it is read is not noticed by its
-readers; its id, its log starts and its anchors tell.
+readers; its id, its log starts and its anchors show it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from offsets.plan import check_anchor
 from offsets.ranges import Offsets, Range
 
 PROBES: Final = 1_000
-"""So many gaps of a partition are looked at."""
+"""How many gaps of a partition are looked at, at most."""
 NEAR: Final = 16
 ANSWER: Final = 128 << 10
-"""Gaps that so many offsets hold are looked at together, later those that so many bytes of records hold: as
-much comes with an answer anyway, and each takes a round trip."""
+"""Gaps within so many offsets are looked at together, and, once sizes are known, within so many bytes of
+records: one answer brings as much anyway, and each question takes a round trip."""
 
 
 def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Checkpoint) -> None:
@@ -81,8 +81,8 @@ def prove_gaps(reader: TopicReader, topic: str, gaps: Sequence[Gaps], seed: str)
     """Check by another client that what Spark did not deliver is invisible to readers.
 
     Transaction markers, aborted and compacted records are; a record that was dropped on its way is not.
-    Up to PROBES ranges of a partition are all looked at, of more a random sample; the gaps returned say how
-    many were.
+    All ranges of a partition are looked at, or, of more than PROBES, a random sample; the gaps returned say
+    how many.
 
     Raises:
         AuditFailed: a record is there.
@@ -119,7 +119,7 @@ def _prove(partition: int, ranges: list[Range]) -> Look[None]:
 
 
 def _take_near(left: deque[Range], width: int) -> list[Range]:
-    """Take the next range, and those that end at most so many offsets above its beginning."""
+    """Take the next range, and those that end at most `width` offsets above its beginning."""
     near = [left.popleft()]
     while left and left[0][1] - near[0][0] <= width:
         near.append(left.popleft())

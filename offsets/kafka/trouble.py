@@ -1,6 +1,6 @@
 """What librdkafka says when it cannot reach a broker, in one short text, and what helps then.
 
-Pure. Relies on the wording of librdkafka 2.x; what it does not know it passes on as it is.
+Pure. Relies on the wording of librdkafka 2.x; an unknown text is passed on as it is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ADVICE: Final = {
     r"offset \d+ was readable": "The partition's leader has not caught up since it was elected: run again "
     "when its replicas are in sync.",
 }
-"""By what the text holds; the first that fits counts."""
+"""The advice for each pattern that a text may hold; the first that matches counts."""
 _NOISE: Final = (
     r"^.*\[thrd:[^\]]*\]: ",
     r"^(ssl|sasl_ssl|sasl_plaintext)://",
@@ -36,7 +36,7 @@ _NOISE: Final = (
 
 
 def advice_for(told: str, otherwise: str = CHECK) -> str:
-    """Return what helps against what a client told."""
+    """Return the advice for a client's message."""
     return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, told)), otherwise)
 
 
