@@ -1,7 +1,7 @@
 """Decoded values to Arrow arrays, a column at a time.
 
 Relies on `jobs.record.payload` for values of the right type; checks what a type cannot say (decimals, times).
-Never fails for a batch: what one value did is a fault of that value, with the index of its record.
+Never fails a whole batch: a bad value becomes a fault of that value, with the index of its record.
 """
 
 from __future__ import annotations
@@ -57,12 +57,12 @@ class EventTimeAt:
     reader: TimeReader
 
     def below(self, name: str) -> EventTimeAt | None:
-        """Give what is left of the path below a field, or None where it leads elsewhere."""
+        """Return what is left of the path below a field, or None where it leads elsewhere."""
         return EventTimeAt(path=self.path[1:], reader=self.reader) if self.path[:1] == (name,) else None
 
 
 def array_builder(type: ColumnType, wire: ColumnType, path: str, event: EventTimeAt | None) -> Make:
-    """Give what makes a column's array; `wire` is its type with the slots that only the event time needs."""
+    """Return what makes a column's array; `wire` is its type and the slots that only the event time needs."""
     if _plain(type):
         return _plainly(arrow_type(type))
     match type:
@@ -83,7 +83,7 @@ def array_builder(type: ColumnType, wire: ColumnType, path: str, event: EventTim
 
 
 def bisect_failures(make: Make, type: ColumnType, path: str) -> Make:
-    """Make an array even where Arrow refuses a value, by pinning the refusal on its record alone."""
+    """Wrap `make` so that a value that Arrow refuses fails alone: batches are halved until it is found."""
 
     def guarded(values: Values) -> tuple[pa.Array, Faults]:
         try:
@@ -103,7 +103,7 @@ def bisect_failures(make: Make, type: ColumnType, path: str) -> Make:
 
 
 def _plain(type: ColumnType) -> bool:
-    """Tell whether Arrow takes the decoded values as they are."""
+    """Return whether Arrow takes the decoded values as they are."""
     match type:
         case Scalar(kind):
             return kind not in (Kind.JSON, Kind.TIMESTAMP)
@@ -129,12 +129,12 @@ def _timestamps(path: str, reader: TimeReader) -> Make:
 
 
 def with_path(path: str, faults: Faults) -> Faults:
-    """Say in each cause where its value stands, as msgspec does."""
+    """Add to each cause the path of its value, as msgspec does."""
     return {index: f"{cause} - at `{path}`" for index, cause in faults.items()}
 
 
 def _text(raw: msgspec.Raw | None) -> bytes | None:
-    """Give a value's own text, or None where it is missing or null."""
+    """Return a value's own text, or None where it is missing or null."""
     text = b"null" if raw is None else bytes(raw)
     return None if text == b"null" else text
 
@@ -198,7 +198,7 @@ def _structs(
 
 
 def make_slots(makers: Sequence[Make], slots: Sequence[Values]) -> tuple[list[pa.Array], Faults]:
-    """Make the arrays of slots, as many as there are makers; of two faults the first counts."""
+    """Make the arrays of the slots that have a maker; of two faults of one record the first counts."""
     made = [make(slot) for make, slot in zip(makers, slots, strict=False)]
     faults = Faults()
     for _, wrong in made:
@@ -247,7 +247,7 @@ def _absent(values: Values) -> pa.BooleanArray:
 
 
 def _lifted(faults: Faults, offsets: np.ndarray[Any, np.dtype[np.int32]]) -> Faults:
-    """Give an element's fault to the value that holds it, to the first of each."""
+    """Return the faults by the value that holds the element; of several in one value the first counts."""
     lifted = Faults()
     for index in sorted(faults):
         lifted.setdefault(int(np.searchsorted(offsets, index, side="right")) - 1, faults[index])

@@ -78,7 +78,7 @@ MAX_DEPTH = 32
 """How deep a type may nest; a record may nest 64 levels deep."""
 
 RESERVED = ("date", "event_time", "kafka_")
-"""Names of our own without regard to case, the last one a prefix; readers replace `date` by the day."""
+"""Names that only the lake uses, in any case; the last one is a prefix. Readers replace `date` by the day."""
 
 _KINDS = {kind.value: kind for kind in Kind} | {
     "integer": Kind.INT,
@@ -114,7 +114,7 @@ _WORD = re.compile(r"\w+")
 
 
 def name_problem(name: str) -> str | None:
-    """Say why a column of a record cannot have a name, or give None."""
+    """Return why a column of a record cannot have a name, or None."""
     folded = name.casefold()
     if folded in RESERVED or folded.startswith(RESERVED[-1]):
         return f"`{name}` is reserved (date, event_time and kafka_* in any case); the lake has its own"
@@ -122,7 +122,7 @@ def name_problem(name: str) -> str | None:
 
 
 def field_problem(name: str) -> str | None:
-    """Say why no field at all can have a name, or give None."""
+    """Return why no field at all can have a name, or None."""
     if not name.strip():
         return "a name must not be empty"
     if any(char in '"\\' or ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in name):
@@ -133,7 +133,7 @@ def field_problem(name: str) -> str | None:
 
 
 def duplicate_name(columns: tuple[Column, ...]) -> str | None:
-    """Say which two names differ in case only, or not at all, or give None; most readers ignore case."""
+    """Return which two names are equal or differ in case only, or None; most readers ignore case."""
     seen: dict[str, str] = {}
     for column in columns:
         twin = seen.setdefault(column.name.casefold(), column.name)

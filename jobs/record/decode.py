@@ -1,6 +1,6 @@
 """Payloads to typed columns and event times, or to a cause.
 
-Relies on `payload` for JSON, `arrays` for columns and `eventtime` for times; Arrow in, Arrow out.
+Relies on `payload` for JSON, `arrays` for columns and `event_time` for times; Arrow in, Arrow out.
 Never lets a record's verdict depend on its neighbours: a batch decodes as its records do one by one.
 """
 
@@ -42,10 +42,10 @@ NO_KAFKA_TIMESTAMP = "No Kafka timestamp"
 class Decoded:
     """What the payloads of a batch hold, one slot a record.
 
-    `columns` are the record's own in the order of the schema, and mean nothing where the record is not
-    valid: who writes rows leaves those out anyway, and a copy of all columns for one bad record costs more
-    than all else that is done for it. `event_time` is in microseconds since the epoch, UTC, and null there;
-    `cause` is null elsewhere.
+    `columns` are the record's own in the order of the schema, and mean nothing where the record is invalid:
+    the writer leaves such rows out anyway, and to blank them would copy all columns for one bad record.
+    `event_time` is in microseconds since the epoch, UTC, and null for an invalid record; `cause` is null
+    for a valid one.
     """
 
     columns: list[pa.Array]
@@ -54,7 +54,7 @@ class Decoded:
 
 
 class Decoder:
-    """Decode the records of one topic; built once a task."""
+    """Decodes the records of one topic; built once per task."""
 
     def __init__(self, rules: Rules) -> None:
         """Compile the rules; rules by which nothing can be decoded are a ValueError."""
@@ -83,7 +83,7 @@ class Decoder:
 
 @dataclass(slots=True, kw_only=True)
 class _Read:
-    """What was read of a batch: its columns, and its event times as written, where records say them.
+    """What was read of a batch: its columns, and its event times as written, where records hold them.
 
     `unread` are the payloads that are not valid, blank in all columns; `unmade` those with a value that
     its column cannot hold.
@@ -96,7 +96,7 @@ class _Read:
 
 
 class _JsonRecords:
-    """Read JSON records into columns, chunk by chunk."""
+    """Reads JSON records into columns, chunk by chunk."""
 
     def __init__(self, rules: Rules) -> None:
         wired = wire_columns(rules.columns, rules.event_time)
@@ -111,7 +111,7 @@ class _JsonRecords:
             self._makers.append(_left_out if shared else bisect_failures(make, column.type, where))
 
     def read(self, values: pa.BinaryArray, time: _EventTime | None) -> _Read:
-        """Give the columns of a batch, and the event times as `time` finds them."""
+        """Return the columns of a batch, and the event times as `time` finds them."""
         batch = _Read(columns=[pa.array([], type) for type in self._types])
         parts: list[list[pa.Array]] = []
         written: list[pa.Array] = []
@@ -139,10 +139,10 @@ def _left_out(values: Values) -> tuple[pa.Array, Faults]:
 
 
 class _EventTime:
-    """Find the event time among the slots of decoded rows, and read it once.
+    """Finds the event time among the slots of decoded rows, and reads it once.
 
-    `written_column` is the column that holds it as written, `instant_column` the one that holds what was
-    read; None where it is none of them, or lies deeper.
+    `written_column` is the column that holds it as written, `instant_column` the one that holds the instant
+    read; None where no column does, or only one inside a struct.
     """
 
     def __init__(self, rules: Rules) -> None:
@@ -159,7 +159,7 @@ class _EventTime:
         self.instant_column = self._slot if same == INSTANT else None
 
     def written(self, slots: Sequence[Values]) -> pa.Array:
-        """Give the event times as the records write them."""
+        """Return the event times as the records write them."""
         found = slots[self._slot] if slots else ()
         for below in self._below:
             found = [None if inner is None else getattr(inner, f"f{below}") for inner in found]
@@ -180,7 +180,7 @@ def _event_time_at(rules: Rules) -> EventTimeAt:
 
 
 def _slots(columns: tuple[Column, ...], path: tuple[str, ...]) -> list[int]:
-    """Give the number of the slot at each step of a path."""
+    """Return the number of the slot at each step of a path."""
     index = next(index for index, column in enumerate(columns) if column.name == path[0])
     inner = columns[index].type
     return [index, *(_slots(inner.fields, path[1:]) if isinstance(inner, Struct) else ())]
@@ -216,7 +216,7 @@ def _causes(faults: Faults, rows: int) -> pa.StringArray:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Spare the collector the millions of short-lived values of a batch; none of them is in a cycle."""
+    """Turn the collector off while a batch makes millions of short-lived values, none of them in a cycle."""
     enabled = gc.isenabled()
     gc.disable()
     try:

@@ -49,15 +49,15 @@ _NO_TEXT = pa.scalar(None, pa.string())
 
 
 def where(flags: pa.BooleanArray, cause: str) -> Faults:
-    """Give a cause to each index whose flag is set; null is not set."""
+    """Return a cause for each index whose flag is set; null is not set."""
     return dict.fromkeys(pc.indices_nonzero(flags).to_pylist(), cause)
 
 
 def instant(text: str, zone: ZoneInfo | None) -> int:
     """Read one time, exactly; a ValueError says in a fixed sentence why it cannot be read.
 
-    A zone-less time is read in `zone`: of two instants the first, and in a gap the offset before it
-    holds (PEP 495, fold=0). Without a zone it is refused.
+    A time without a zone is read in `zone`: as the first of two instants, and in a gap by the offset before
+    the gap (PEP 495, fold=0). Where `zone` is None it is refused.
     """
     found = _RFC3339.fullmatch(text)
     if found is None:
@@ -118,16 +118,16 @@ def _mixed(texts: pa.StringArray, zone: ZoneInfo | None) -> pa.Int64Array:
 
 
 def _shifted(local: pa.Int64Array, zone: ZoneInfo) -> pa.Int64Array:
-    """Give the instants of local times; null within an hour in which the zone's offset changes."""
+    """Return the instants of local times; null within an hour in which the zone's offset changes."""
     hours, of_hour = np.unique(local.fill_null(0).to_numpy() // _HOUR, return_inverse=True)
     offsets = pa.array([_steady_offset(int(hour), zone) for hour in hours], pa.int64())
     return pc.subtract(local, offsets.take(pa.array(of_hour)))
 
 
 def _steady_offset(hour: int, zone: ZoneInfo) -> int | None:
-    """Give the offset that holds through a whole local hour since the epoch, or None.
+    """Return the offset that holds through a whole local hour since the epoch, or None.
 
-    No zone ever went forth and back within one hour, so two equal ends are enough.
+    No zone ever changed its offset and back within one hour, so it is enough that both ends are equal.
     """
     try:
         ends = [_local_offset(_EPOCH + timedelta(hours=end), zone) for end in (hour, hour + 1)]
@@ -137,10 +137,10 @@ def _steady_offset(hour: int, zone: ZoneInfo) -> int | None:
 
 
 def _ends_in_z(texts: pa.StringArray) -> pa.BooleanArray:
-    """Tell which texts Arrow's cast takes as RFC 3339 does, if it takes them at all.
+    """Return which texts Arrow's cast reads as RFC 3339 does, if it takes them at all.
 
-    Of all that the cast takes, what ends in Z and has 20 to 27 characters has its seconds, and no more
-    than six digits behind them.
+    A text that the cast takes, that ends in Z and has 20 to 27 characters, has seconds, and at most six
+    digits behind them.
     """
     ends, width = pc.ends_with(texts, "Z"), pc.binary_length(texts)
     if _between(width, 20, 27):
@@ -149,7 +149,7 @@ def _ends_in_z(texts: pa.StringArray) -> pa.BooleanArray:
 
 
 def _between(numbers: pa.Array, least: int, most: int) -> bool:
-    """Tell whether all numbers, apart from null, lie between two bounds, both allowed."""
+    """Return whether all numbers, apart from null, lie between two bounds, both included."""
     edges = pc.min_max(numbers).as_py()
     return edges["min"] is None or (least <= edges["min"] and edges["max"] <= most)
 
@@ -170,7 +170,7 @@ def _cast(texts: pa.StringArray) -> pa.Int64Array:
 
 
 def within_years(micros: pa.Int64Array) -> pa.Int64Array:
-    """Make null what lies outside the years 1 to 9999."""
+    """Return the times, with null for those outside the years 1 to 9999."""
     if _between(micros, FIRST, LAST):
         return micros
     inside = pc.and_(pc.greater_equal(micros, FIRST), pc.less_equal(micros, LAST))

@@ -25,9 +25,9 @@ MAX_NESTING = 64
 """How many objects and arrays may stand inside each other."""
 
 LOOKED_AT = 2048
-"""Payloads looked at before they are decoded: many, as each look costs the same for few."""
+"""How many payloads are checked at a time before they are decoded: many, as a check of few costs as much."""
 CHUNK = 1024
-"""Payloads decoded at a time: as many as stay in a core's cache until they are columns."""
+"""How many payloads are decoded at a time: as many as stay in a core's cache until they are columns."""
 
 NO_VALUE = "No value (tombstone)"
 NOT_UTF8 = "Not valid UTF-8"
@@ -63,7 +63,7 @@ def row_type(columns: tuple[Column, ...]) -> type[Row]:
 
 
 def _wire(type: ColumnType) -> Any:
-    """Give the Python type that msgspec decodes a column into; Raw where the text itself is wanted."""
+    """Return the Python type that msgspec decodes a column into; Raw where the text itself is wanted."""
     match type:
         case Decimal() | Scalar(Kind.JSON):
             return msgspec.Raw
@@ -80,7 +80,7 @@ def _wire(type: ColumnType) -> Any:
 
 
 class Payloads:
-    """Read payloads into rows of one type."""
+    """Reads payloads into rows of one type."""
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         """Build the type of the rows; a name that msgspec refuses is a ValueError."""
@@ -89,10 +89,10 @@ class Payloads:
         self._decode: Callable[[bytes], Row] = msgspec.json.Decoder(self.row).decode
 
     def read(self, values: pa.BinaryArray) -> Iterator[tuple[int, list[Row], Faults]]:
-        """Give a row for each payload, a blank one with its cause where it is not valid, chunk by chunk.
+        """Yield by chunk: the index of its first payload, a row for each, and causes by index in the chunk.
 
-        With each chunk comes the place of its first payload, from which its faults are counted.
-        The caller forgets a chunk's rows before it asks for the next: their memory is used again at once.
+        The row of a payload that is not valid is blank, and has a cause.
+        The caller drops a chunk's rows before it asks for the next: their memory is used again at once.
         """
         for start in range(0, len(values), LOOKED_AT):
             looked_at = values.slice(start, LOOKED_AT)
@@ -109,7 +109,7 @@ class Payloads:
         decoded = map(self._decode, payloads)
         while len(rows) < len(payloads):
             try:
-                # keeps what came before the payload that fails, and a tenth of the time of a loop
+                # keeps the rows before the payload that fails, and takes a tenth of the time of a loop
                 rows.extend(decoded)
             except (msgspec.MsgspecError, ValueError) as wrong:
                 faults[len(rows)] = cause_of(wrong)
@@ -118,7 +118,7 @@ class Payloads:
 
 
 def _unfit(values: pa.BinaryArray) -> Faults:
-    """Find the payloads that no decoder needs to see."""
+    """Find the payloads that are invalid without being decoded."""
     faults = Faults()
     if values.null_count:
         faults |= where(values.is_null(), NO_VALUE)
@@ -131,7 +131,7 @@ def _unfit(values: pa.BinaryArray) -> Faults:
 
 
 def cause_of(wrong: Exception) -> str:
-    """Give msgspec's sentence without positions, so that the same fault reads the same."""
+    """Return msgspec's sentence without positions, so that the same fault reads the same."""
     sentence = _POSITION.sub("", str(wrong))
     if sentence == "Input data was truncated":
         return "Malformed JSON: truncated"
@@ -168,8 +168,8 @@ def nesting(payload: bytes) -> int:
 def _many_brackets(values: pa.BinaryArray) -> Iterator[int]:
     """Find the values with so many opening brackets that they may nest too deep, and perhaps some more.
 
-    `[` and `{` are the two bytes that give `{` with bit 5 set. They are counted by words of 64 bytes, whole
-    words even where a value begins or ends within one.
+    `[` and `{` are the two bytes that become `{` when bit 5 is set. They are counted by words of 64 bytes;
+    a word counts whole even where a value begins or ends within it.
     """
     _, offsets, data = values.buffers()
     if data is None:

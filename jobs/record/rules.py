@@ -14,7 +14,7 @@ from jobs.record.columns import Column, ddl, parse_type
 from offsets.model import Contract
 
 DECODER_VERSION = 1
-"""Raised whenever the decoder would judge or write any record differently."""
+"""Increased whenever the decoder would judge or write any record differently."""
 
 
 class RecordFormat(StrEnum):
@@ -62,7 +62,7 @@ class Rules:
     tombstones: Tombstones
 
     def contract(self, zone: str, first: date) -> Contract:
-        """Give the contract that these rules make with a zone and a lake's first day."""
+        """Return the contract that these rules make with a zone and a lake's first day."""
         return Contract(
             {
                 "decoder": DECODER_VERSION,
@@ -88,7 +88,7 @@ class Rules:
 
 
 def rules_of(contract: Contract) -> Rules:
-    """Give the rules that made a contract.
+    """Return the rules that made a contract.
 
     Raises:
         ValueError: another decoder made it, or it lacks a term.

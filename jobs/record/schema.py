@@ -1,7 +1,7 @@
 """The Arrow schemas of the files that a run writes, from the rules.
 
 Relies on the column types only; the order of a schema's fields is the order of the columns in a file.
-Never asks for more than the rules do: a Kafka column that nobody wanted is not there.
+Never adds Kafka's key or headers where the rules do not ask for them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ INVALID_SCHEMA: pa.Schema = pa.schema(
 
 
 def arrow_type(type: ColumnType) -> pa.DataType:
-    """Give the Arrow type that holds a column's values."""
+    """Return the Arrow type that holds a column's values."""
     match type:
         case Scalar(kind):
             return _SCALARS[kind]
@@ -60,7 +60,7 @@ def arrow_type(type: ColumnType) -> pa.DataType:
 
 
 def record_schema(rules: Rules) -> pa.Schema:
-    """Give the record's own columns, all nullable; a raw record has one, its value."""
+    """Return the record's own columns, all nullable; a raw record has one, its value."""
     match rules.format:
         case RecordFormat.RAW:
             return pa.schema([pa.field("value", pa.binary())])
@@ -71,7 +71,7 @@ def record_schema(rules: Rules) -> pa.Schema:
 
 
 def day_schema(rules: Rules) -> pa.Schema:
-    """Give the columns of a day's files: when and where, what Kafka says, then the record's own."""
+    """Return the columns of a day's files: when and where, what Kafka says, then the record's own."""
     kafka = {"key": pa.field("kafka_key", pa.binary()), "headers": pa.field("kafka_headers", HEADERS)}
     return pa.schema(
         [

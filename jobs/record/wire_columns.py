@@ -42,7 +42,7 @@ def problems(rules: Rules) -> list[str]:
 
 
 def wire_columns(columns: tuple[Column, ...], event: EventTimeRule) -> tuple[Column, ...]:
-    """Give the columns as they are read: with the event time's slot, after the others where it is hidden.
+    """Return the columns as they are read, with the event time's slot: last where it is no column itself.
 
     An event time that no column can share is a ValueError.
     """
