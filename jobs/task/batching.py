@@ -40,7 +40,7 @@ class Waiting:
 
 
 def owned(views: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return views of one batch with those columns copied that keep much more than they show."""
+    """Return views of one batch; columns that keep much more memory than they show are copied."""
     columns = [_owned([view.column(number) for view in views]) for number in range(_width(views))]
     return [
         pa.RecordBatch.from_arrays([column[number] for column in columns], schema=view.schema)
@@ -60,7 +60,7 @@ def _width(views: Sequence[pa.RecordBatch]) -> int:
 
 
 def held_bytes(arrays: Iterable[pa.Array]) -> int:
-    """Count the bytes that arrays keep alive, each memory once: a part of a message keeps the message."""
+    """Count the bytes that arrays keep alive, each memory once: a part of a message keeps all of it."""
     memories: dict[int, int] = {}
     for array in arrays:
         for buffer in array.buffers():

@@ -1,8 +1,8 @@
 """The verdict rule, on columns.
 
-Pure: coordinates, event times and causes go in, one verdict a record comes out. Whether a record is settled
-already is asked first, of the committed checkpoint alone (`Seen.settled`), and such a record is not even
-decoded. If that were asked of its event time, a record would be settled twice, or never, as soon as the
+Pure: coordinates, event times and causes go in, one verdict per record comes out. The committed checkpoint
+alone decides, before all else, whether a record is settled already (`SettledOffsets.settled`); such a record
+is not even decoded. If its event time decided that, a record would be settled twice, or never, as soon as the
 contract or the zone rules change between two runs.
 """
 
@@ -47,7 +47,7 @@ class SettledOffsets:
         return _seen, (self.until, self.pending)
 
     def settled(self, offsets: Longs) -> Mask:
-        """Tell which offsets an earlier commit holds."""
+        """Return which offsets an earlier commit holds."""
         below = offsets < self.until
         starts, ends = self.edges
         if not len(starts) or not below.any():
@@ -63,9 +63,9 @@ def _seen(until: int, pending: Offsets) -> SettledOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBounds:
-    """All that gives a record its verdict, apart from the record; instants in microseconds, UTC.
+    """All that decides a record's verdict, apart from the record; instants in microseconds, UTC.
 
-    `starts` are the starts of the lake's days up to and with the day itself, `days` their dates.
+    `starts` are the starts of the lake's days up to and including the day itself, `days` their dates.
     """
 
     starts: Longs
@@ -80,7 +80,7 @@ class DayBounds:
 
     @classmethod
     def of(cls, plan: DayPlan, rules: Rules) -> DayBounds:
-        """Take a plan's bounds and a contract's rules."""
+        """Make them of a plan's bounds and a contract's rules."""
         days = (*plan.earlier, plan.day)
         return cls(
             starts=np.array([micros(day.start) for day in days], dtype=np.int64),
@@ -107,7 +107,7 @@ class Classified:
 def classify(
     *, tombstone: Mask, event_time: pa.Array, kafka_timestamp: pa.Array, cause: pa.Array, bounds: DayBounds
 ) -> Classified:
-    """Give each record its verdict; none of them is settled already.
+    """Return each record's verdict; none of the records may be settled already.
 
     `event_time` is null where `cause` is not; `kafka_timestamp` (microseconds) is null where there is none.
     """

@@ -1,7 +1,7 @@
 """Which encoding each leaf of a Parquet file gets.
 
 Pure. Ascending coordinates are delta encoded; a dictionary is built where values repeat, and not where a
-writer would only build it to give it up.
+writer would build it only to drop it.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import pyarrow.compute as pc
 DELTA: Final = "DELTA_BINARY_PACKED"
 ASCENDING: Final = ("kafka_offset", "kafka_timestamp", "event_time")
 SAMPLE: Final = 10_000
-"""So many rows are looked at."""
+"""How many rows are looked at."""
 REPEATING: Final = 0.5
 """Values repeat where at most this share of them is distinct."""
 
 
 def delta_encoded(schema: pa.Schema) -> dict[str, str]:
-    """Name the columns that ascend, with their encoding."""
+    """Return the names of the columns that ascend, with their encoding."""
     return dict.fromkeys((name for name in ASCENDING if name in schema.names), DELTA)
 
 
 def dictionary_columns(table: pa.Table) -> list[str]:
-    """Name the leaves whose values repeat, by their paths in Parquet, judging by the first rows."""
+    """Return the paths in Parquet of the leaves whose values repeat, judging by the first rows."""
     rows = table.slice(0, SAMPLE).combine_chunks()
     found = []
     for name, column in zip(rows.column_names, rows.columns, strict=True):

@@ -30,7 +30,7 @@ ROW_GROUP_BYTES: Final = 64 << 20
 OVERSHOOT: Final = 1.1
 """A file may grow to this share of the target, so that no tiny remainder is left for another."""
 LIMIT: Final = 1.14
-"""No row group may lead a file beyond this share, whatever it turns out to take."""
+"""A row group is cut so that the file stays below this share of the target even if nothing compresses."""
 TOO_LITTLE: Final = 0.04
 """A file that is short of the target by less than this share is full."""
 ZSTD_LEVEL: Final = 1
@@ -89,7 +89,7 @@ class RollingWriter:
 
     @property
     def _group_limit(self) -> float:
-        """A row group is small against the target, so that a file can stop close to it."""
+        """The size of a full row group: small against the target, so that a file can stop close to it."""
         return min(ROW_GROUP_BYTES, self._options.target_size / 16 / self._bytes_per_byte)
 
     def flush(self) -> None:
@@ -102,7 +102,7 @@ class RollingWriter:
             rows = self._write_some(rows)
 
     def _write_some(self, rows: pa.Table) -> pa.Table:
-        """Write a row group of as many rows as the open file should hold, and give the others."""
+        """Write a row group of as many rows as the open file should hold, and return the others."""
         if self._open is None:
             self._open = _OpenFile(self._new_file(), self._schema, self._options, rows)
         target, size = self._options.target_size, self._open.size
@@ -122,7 +122,7 @@ class RollingWriter:
         return rows.slice(group.num_rows)
 
     def close(self) -> list[WrittenFile]:
-        """Finish the last file and give all of them."""
+        """Finish the last file and return all files."""
         self.flush()
         self.finish()
         return self._done
@@ -157,7 +157,7 @@ class _OpenFile:
 
     @property
     def size(self) -> int:
-        """What the file would take if it were closed now, about."""
+        """About how large the file would be if it were closed now."""
         return self._file.size + self._footer
 
     def write(self, table: pa.Table) -> None:

@@ -1,4 +1,4 @@
-"""What a task reports of the rows it was given, as its result.
+"""What a task reports about the rows that it was given, as its result.
 
 Pure. Spark hands back the result of one successful attempt per task, so a report can neither be lost nor
 counted twice, which accumulators and observed metrics cannot promise.
@@ -23,7 +23,7 @@ Longs = npt.NDArray[np.int64]
 UNFILED = (Verdict.SKIPPED, Verdict.BEFORE_FIRST, Verdict.LATER_DAY)
 """The verdicts of records that are seen for the first time and written to no file."""
 FEW_BREAKS = 64
-"""Up to so many breaks in a batch's offsets its ranges are cheaper to take than its single offsets."""
+"""With up to so many breaks in a batch's offsets, its ranges are cheaper to add than its single offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBack:
-    """What a file says when it is read again; `offsets` is None per partition where one occurs twice."""
+    """What a file holds when it is read again; a partition's `offsets` are None where one occurs twice."""
 
     rows: int
     bytes: int
@@ -143,7 +143,7 @@ def summed(tallies: Iterable[Tally]) -> tuple[Tally, ...]:
 
 
 def summed_causes(causes: Iterable[CauseCount]) -> tuple[CauseCount, ...]:
-    """Add up the rows of each cause, commonest first; the first example stands."""
+    """Add up the rows of each cause, commonest first; the first example is kept."""
     sums: dict[str, CauseCount] = {}
     for each in causes:
         old = sums.get(each.cause)

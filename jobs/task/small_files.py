@@ -1,7 +1,7 @@
 """Join the small pieces that tasks leave of late and invalid rows.
 
 Relies on pieces being durable already; streams them, row group by row group, into files of the run's own
-staging folder. The pieces stay where they are and simply are not committed.
+staging folder. The pieces stay where they are and are not committed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offsets.model import Verdict
 def merge_small_files(
     files: Iterable[WrittenFile], folder: Path, options: FileOptions, minimum: int
 ) -> list[WrittenFile]:
-    """Give the files of a day with all small pieces of one verdict and day joined."""
+    """Return the files of a day, with all small pieces of one verdict and day joined."""
     kept: list[WrittenFile] = []
     groups: dict[tuple[Verdict, date | None], list[WrittenFile]] = {}
     for file in files:

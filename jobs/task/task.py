@@ -51,11 +51,11 @@ LATE_DAY: Final = "late_day"
 NO_STAMP: Final = -1_000
 """Kafka's NO_TIMESTAMP, -1 ms."""
 FAR: Final = 1 << 62
-"""Farther from 1970 no stamp is told; what is left of an int64 is room for subtractions."""
+"""A stamp farther from 1970 counts as this far; what is left of an int64 is room for subtractions."""
 OLDEST: Final = micros(datetime(1901, 1, 1, tzinfo=UTC))
 """Spark moves older stamps to another calendar, by the zone of its JVM."""
 FEW_RUNS: Final = 16
-"""Up to so many runs of a batch's rows are slices of it; with more, one filter copies them."""
+"""Up to so many contiguous runs of rows are sliced without copying; with more, filter() copies once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +72,8 @@ class TaskSpec:
 class Batch:
     """One batch of records as the source delivers them.
 
-    `kafka_timestamp` is null where there is none. Where clients tell it differently, or nearly overflow, it
-    is FAR before or after 1970: out of any validity window and of all years.
+    `kafka_timestamp` is null where there is none. Where clients report it differently, or nearly overflow, it
+    is FAR before or after 1970: outside any validity window and all years.
     """
 
     partition: Longs
@@ -85,7 +85,7 @@ class Batch:
 
     @classmethod
     def of(cls, rows: pa.RecordBatch) -> Batch:
-        """Take the source's columns."""
+        """Make it of the source's columns."""
         return cls(
             partition=rows["partition"].to_numpy().astype(np.int64),
             offset=rows["offset"].to_numpy(),
@@ -122,7 +122,7 @@ class Batch:
 
 
 def _stamps(column: pa.Array) -> pa.Array:
-    """Take Kafka's timestamps: of those below zero only -1 ms is none."""
+    """Return Kafka's timestamps: null for -1 ms alone, and FAR from 1970 for those too old or beyond FAR."""
     micros = column.cast(pa.int64())
     edges = pc.min_max(micros).as_py()
     if edges["min"] is None or (edges["min"] >= 0 and edges["max"] <= FAR):
@@ -243,7 +243,7 @@ class _Task:
         columns = [
             decoded.event_time.cast(self._schema.field("event_time").type),
             pa.array(batch.partition.astype(np.int32)),
-            # a view through numpy would keep the whole message that brought the batch, and not show it
+            # a view through numpy would keep the whole message that brought the batch, and hide that
             pa.array(batch.offset.copy()),
             batch.kafka_timestamp.cast(self._schema.field("kafka_timestamp").type),
             *kafka,
@@ -275,7 +275,7 @@ class _Task:
             self._bound_open_late(day)
 
     def _bound_open_late(self, day: date) -> None:
-        """Close a late day's file where this one is one too many."""
+        """Close the late file written longest ago where this day's is one too many."""
         if self._late[day].is_open:
             self._open_late[day] = self._late[day]
             self._open_late.move_to_end(day)
