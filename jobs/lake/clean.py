@@ -1,7 +1,7 @@
 """Orphans: what runs that died left in staging, and their removal when somebody asks for it.
 
 Looks into `_staging/` only, which no reader does, and follows no symbolic link. Nothing is removed without
-the lock: under it no run is alive, so that whatever lies there is nobody's.
+the lock: while it is held no run is alive, so that nobody needs what lies there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Orphan:
 def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]:
     """List what lies in staging, or only what was last changed before an instant.
 
-    A live run's folder is among it; one that a run removes meanwhile is not.
+    A live run's folder is listed too; one that a run removes meanwhile is not.
 
     Raises:
         StoreFailed: it cannot be looked at.
@@ -43,7 +43,7 @@ def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]
 
 
 def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = None) -> list[Orphan]:
-    """Remove all orphans, or only those last changed before an instant, and give them.
+    """Remove all orphans, or only those last changed before an instant, and return them.
 
     Raises:
         LakeLocked: a run is alive.

@@ -1,7 +1,7 @@
 """Late rows brought to the day that they belong to: a roll-forward after the commit.
 
-Replayed until it is done. The manifest names each file's move, and it alone decides; what the config says by
-now plays no part. The amended day's own manifest is never written again: a day is its manifest, plus what
+Replayed until it is done. The manifest names each file's move, and it alone decides; what the config says
+today does not matter. The amended day's own manifest is never written again: a day is its manifest, plus what
 later manifests list for it.
 """
 
@@ -19,29 +19,29 @@ from offsets.model import DataFile, Manifest
 
 
 def late_moves(lake: Lake, manifest: Manifest) -> Iterator[tuple[DataFile, Path, Path]]:
-    """Give each late file that has a target, with the place it came in at and the one it is to lie at."""
+    """Yield each late file that has a target, with its first path and the path that it is to get."""
     for file in manifest.files:
         if file.target:
             yield file, lake.day_folder(manifest.day.date) / file.path, lake.root / file.target
 
 
 def unfinished_moves(lake: Lake, newest: Manifest) -> Iterator[str]:
-    """Give the targets of the late files that still lie in the folder of the day that saw them."""
+    """Yield the targets of the late files that still lie in the folder of the day whose run brought them."""
     for file, source, _ in late_moves(lake, newest):
         if file.target and os.path.lexists(source):
             yield file.target
 
 
 def has_unfinished_moves(lake: Lake, manifest: Manifest) -> bool:
-    """Tell whether late files of the newest day still wait; those of an older day never do."""
+    """Return whether late files of the newest day still wait; those of an older day never do."""
     return any(unfinished_moves(lake, manifest)) and lake.days()[-1:] == [manifest.day.date]
 
 
 def finish_moves(lake: Lake, manifest: Manifest, *, leave_gone: bool = False) -> Mapping[date, int]:
-    """Finish the moves of the newest day; give the rows that each closed day received now.
+    """Finish the moves of the newest day; return how many rows each closed day received now.
 
-    Where another day is built again, a file that is gone altogether is left for its own day's rebuild to find
-    (`leave_gone`), and so is one that waits for a folder that is gone.
+    Where another day is built again (`leave_gone`), a file that is gone altogether is left for its own day's
+    rebuild to find, and so is one whose target's folder is gone.
 
     Raises:
         NotPublished: the store refused; the day itself is committed.

@@ -2,7 +2,7 @@
 
 Relies on a POSIX file system with atomic rename. Hadoop's `FileSystem` is never used for these steps, as
 its exclusive create and its rename are not atomic on local files. It never removes what a reader may see,
-and follows no symbolic link but the lake's root: behind any other may lie the files of somebody else.
+and follows no symbolic link but the lake's root: any other may lead to somebody else's files.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ AT_FDCWD: Final = -100
 RENAME_EXCHANGE: Final = 2
 LOCK_NAME: Final = "_lock"
 NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV)
-"""How stores without hard links refuse one."""
+"""The errors of stores without hard links."""
 NO_EXCHANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
-"""How stores, and systems, that cannot exchange two names refuse it."""
+"""The errors of stores, and of systems, that cannot exchange two names."""
 PROBE_NAME: Final = "links"
 STAGING_NAME: Final = "_staging"
 REMOVED: Final = "removed."
-"""How the name of a folder begins that is being removed."""
+"""The prefix of a folder's name while it is being removed."""
 DAY_PREFIX: Final = "date="
 LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
-"""How the name of a late file begins: with the day whose run brought it."""
+"""The beginning of a late file's name, with the day whose run brought it."""
 NFS: Final = re.compile(r"\.nfs[0-9a-f]{16,}")
-"""How NFS names a file that was removed while somebody reads it; it goes by itself."""
+"""NFS's name for a file that was removed while somebody reads it; it disappears by itself."""
 NEXT_STEP: Final = {
     errno.ENOSPC: "Free some space; the day can then be run again.",
     errno.EDQUOT: "Raise the quota; the day can then be run again.",
@@ -87,18 +87,18 @@ class NewFile:
         return len(view)
 
     def tell(self) -> int:
-        """Give the bytes written so far."""
+        """Return the number of bytes written so far."""
         return self.size
 
     def flush(self) -> None:
         """Do nothing: nothing is buffered here."""
 
     def close(self) -> None:
-        """Close without a promise; parquet writers call it."""
+        """Mark the file closed, for pyarrow alone; `make_durable` closes it."""
         self.closed = True
 
     def make_durable(self) -> str:
-        """Sync to the disk, close, and give the SHA-256 of the contents."""
+        """Sync to the disk, close, and return the SHA-256 of the contents."""
         with store_errors(f"sync {self.path}"):
             os.fsync(self._file)
             self._release()
@@ -110,7 +110,7 @@ class NewFile:
             os.close(file)
 
     def __del__(self) -> None:
-        """Close what was given up half-way: a worker lives longer than an attempt."""
+        """Close a file that was abandoned half-way: a worker lives longer than an attempt."""
         with suppress(OSError):
             self._release()
 
@@ -136,11 +136,11 @@ class Lake:
         return sorted(found)
 
     def day_folder(self, day: date) -> Path:
-        """Name the folder of a committed day."""
+        """Return the folder of a committed day."""
         return self.root / f"{DAY_PREFIX}{day.isoformat()}"
 
     def manifest_place(self, day: date) -> str:
-        """Say where a day's manifest lies."""
+        """Return the path of a day's manifest."""
         return str(self.day_folder(day) / MANIFEST_NAME)
 
     def has_day(self, day: date) -> bool:
@@ -157,7 +157,7 @@ class Lake:
         return _stat(Path(self.manifest_place(day))) is not None
 
     def manifest_text(self, day: date) -> bytes | None:
-        """Give a day's manifest, or None where the folder has none.
+        """Return a day's manifest, or None where the folder has none.
 
         Raises:
             StoreFailed: it cannot be read, or it or its folder is a symbolic link.
@@ -170,7 +170,7 @@ class Lake:
         return None
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
-        """Read bytes of the sets that are listed beside a day's manifest; none where there are none."""
+        """Read bytes of the file of long sets beside a day's manifest; no bytes where it is missing."""
         place = self.day_folder(day) / LISTS_NAME
         require_no_link(place)
         with store_errors(f"read {place}"), suppress(FileNotFoundError), place.open("rb") as file:
@@ -192,7 +192,7 @@ class Lake:
         return sorted(path for path in found if path.name.startswith(f"late-{day.isoformat()}-"))
 
     def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[Path]:
-        """List late files that runs of `by` or later brought into days whose folders changed since then."""
+        """List late files that runs of `by` or later brought into those days that changed from `since` on."""
         # A link into a folder sets its mtime and its ctime. `cp -a`, `rsync -a` and `tar` set an mtime back,
         # even of a folder that they only add to; but that is a change too, which sets the ctime to now. So a
         # folder that was restored or copied is listed, perhaps for nothing, and none that got a file is left
@@ -246,7 +246,7 @@ class Lake:
             with store_errors(f"write {self.root / LOCK_NAME}"):
                 os.truncate(file, 0)
                 os.pwrite(file, json.dumps(asdict(holder), default=datetime.isoformat).encode(), 0)
-            # a dead run may have renamed a day that the disk can still lose: nothing is built on that
+            # a dead run may have renamed a day that the disk can still lose: sync it before building on it
             sync_folder(self.root)
             try:
                 yield
@@ -260,8 +260,8 @@ class Lake:
         """Make the lake's folder and all above it, each with a durable name before the next.
 
         A run that was killed here may have left a folder whose name is not durable: while there is no lock
-        file, the deepest one is synced again, unless it lies where this user can make none. None is made
-        where its name cannot be made durable.
+        file, the deepest folder's name is synced again, unless this user cannot make one there. No folder is
+        made where its name cannot be made durable.
         """
         missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
         deepest = missing[-1].parent if missing else self.root
@@ -322,10 +322,10 @@ class Lake:
         sync_folder(self.root)
 
     def amend(self, source: Path, target: Path) -> bool:
-        """Bring a late file to the day it belongs to; tell whether anything was left to do.
+        """Bring a late file to the day it belongs to; return whether anything was left to do.
 
-        Replayed until it is done: each order of its steps that a crash or a power loss leaves behind is
-        gone on with. The file is never without a durable name.
+        Idempotent: may be repeated after a crash or power loss at any step. The file is never without a
+        durable name.
 
         Raises:
             LedgerBroken: both names are gone, or they are two files.
@@ -357,7 +357,7 @@ class Lake:
     def require_links(self, staged: Path) -> None:
         """Check that the store can do what amending needs, before a day is read for nothing.
 
-        The link goes with the staging folder that it lies in, also after a kill.
+        The link is removed with the staging folder that it lies in, also after a kill.
 
         Raises:
             StoreFailed: it cannot.
@@ -411,7 +411,7 @@ def require_no_link(path: Path) -> None:
     """Check that a name of the lake is no symbolic link.
 
     Raises:
-        StoreFailed: it is one, and what lies behind it may be anybody's.
+        StoreFailed: it is one, and it may lead to somebody else's files.
     """
     if os.path.islink(path):
         raise StoreFailed(
@@ -444,7 +444,7 @@ def move(source: Path, target: Path) -> None:
 
 
 def link(source: Path, target: Path) -> None:
-    """Give a file a second name within the store; a taken name is an error."""
+    """Add a second name to a file within the store; a taken name is an error."""
     with store_errors(f"link {source} to {target}"):
         os.link(source, target)
 
@@ -470,7 +470,7 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def files_below(folder: Path) -> Iterator[Path]:
-    """Return all files and links below a folder; what is removed meanwhile is none.
+    """Yield all files and links below a folder, except those removed meanwhile.
 
     Raises:
         StoreFailed: a folder cannot be listed, so that nobody knows what it holds.
@@ -486,7 +486,7 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 
 def sha256_and_size(path: Path) -> tuple[str, int]:
-    """Give a file's SHA-256 and its size in bytes.
+    """Return a file's SHA-256 and its size in bytes.
 
     Raises:
         OSError: it cannot be read.
@@ -519,7 +519,7 @@ def _exchange(one: Path, other: Path) -> None:
 
 
 def _may_hold_ours(folder: Path) -> bool:
-    """Return whether this user may list a folder, or make names in it; where neither, none there is ours."""
+    """Return whether this user may list a folder or make names in it; if neither, no name there is ours."""
     return any(os.access(folder, mode, effective_ids=True) for mode in (os.R_OK, os.W_OK | os.X_OK))
 
 

@@ -1,4 +1,4 @@
-"""What a lake says of itself: the state of its days, and where the files lie that its manifests name.
+"""What a lake shows about itself: the state of its days, and where the files lie that its manifests name.
 
 Reads the lake alone: no broker, no Spark, no lock, and it changes nothing.
 """
@@ -69,7 +69,7 @@ class Status:
 
 
 def status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], now: datetime) -> Status:
-    """Describe a lake; `due_at` tells when a day may be run."""
+    """Describe a lake; `due_at` returns when a day may be run."""
     return read_twice(lambda: _status(lake, first, due_at, now))
 
 
@@ -93,7 +93,7 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
 
 
 def _states(manifests: Iterator[Manifest], without: tuple[str, ...]) -> tuple[DayState, ...]:
-    """Describe each day; a manifest is let go before the next is read, since all may take gigabytes."""
+    """Describe each day; a manifest is freed before the next is read, since all may take gigabytes."""
     states: list[DayState] = []
 
     def described() -> Iterator[Manifest]:
@@ -108,7 +108,7 @@ def _states(manifests: Iterator[Manifest], without: tuple[str, ...]) -> tuple[Da
 def amendments(
     manifests: Iterable[Manifest], without: tuple[str, ...] = ()
 ) -> Mapping[date, tuple[Amended, ...]]:
-    """Count what each day was brought by the runs of later ones; some targets may be left out."""
+    """Count the rows that each day received from the runs of later ones, apart from targets in `without`."""
     rows: dict[date, dict[date, int]] = {}
     for manifest in manifests:
         for file in manifest.files:
@@ -122,7 +122,7 @@ def amendments(
 
 
 def state_of(manifest: Manifest) -> str:
-    """Name a committed day's state in one word."""
+    """Return a committed day's state in one word."""
     return "lossy" if manifest.lossy else "complete" if manifest.files else "empty"
 
 
@@ -141,7 +141,7 @@ class Whereabouts:
 
 
 def whereabouts(lake: Lake, manifest: Manifest, file: DataFile) -> Whereabouts:
-    """Look where a file lies that a manifest names."""
+    """Find where a file lies that a manifest names."""
     source = lake.day_folder(manifest.day.date) / file.path
     target = lake.root / file.target if file.target else None
     here, there = _stat(source), _stat(target) if target else None
