@@ -1,7 +1,7 @@
 """The files of a lake: each where a manifest says, as it was committed, and no others.
 
 Relies on the manifests that can be read. A file is hashed whole; of what it holds only the footer is read
-here, which tells rows, offsets and event times.
+here, which has the number of rows, the offsets and the event times.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NamedFile:
 
 
 def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> NamedFile:
-    """Find a file, and tell whether it lies where it must; only the newest day may have open moves."""
+    """Find a file, and note whether it lies where it must; only the newest day may have open moves."""
     newest = manifest.day.date == chain.newest
     try:
         found = whereabouts(lake, manifest, file)
@@ -83,13 +83,13 @@ def _misplaced(
 
 
 def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]:
-    """Tell of what lies in a committed day's folder and is named by no manifest."""
+    """Yield a problem for each file in a committed day's folder that no manifest names."""
     folder = lake.day_folder(manifest.day.date)
     named = _names_in(chain, manifest)
     found: list[Path] = []
     try:
         found.extend(files_below(folder))
-    except StoreFailed as refused:  # what came before it is told too
+    except StoreFailed as refused:  # what was listed before that is reported too
         yield told(refused, f"{folder}: cannot be listed ({refused.found}, when trying {refused.expected})")
     for path in sorted(found):
         name = path.relative_to(folder).as_posix()
@@ -106,7 +106,7 @@ def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]
 
 
 def _names_in(chain: Chain, manifest: Manifest) -> set[str]:
-    """Give the paths below a day's folder that manifests name."""
+    """Return the paths below a day's folder that manifests name."""
     own = {file.path for file in manifest.files}
     brought = chain.brought.get(f"{DAY_PREFIX}{manifest.day.date}", frozenset())
     listed = {LISTS_NAME for offsets in long_sets(manifest) if offsets.listing}
@@ -122,7 +122,7 @@ def _brought_by(path: Path) -> date | None:
 
 
 def strange_folders(lake: Lake, chain: Chain) -> Iterator[str]:
-    """Tell of names beside the days that readers of `date=*` would take for days."""
+    """Yield a problem for each name beside the days that readers of `date=*` would take for a day."""
     known = {lake.day_folder(day) for day in chain.days}
     for path in sorted(lake.root.glob(f"{DAY_PREFIX}*")):
         if path not in known:
@@ -157,7 +157,7 @@ def _event_times(footer: pq.FileMetaData) -> Iterator[tuple[int, int] | None]:
 
 
 def file_problems(named: NamedFile, back: ReadBack) -> Iterator[str]:
-    """Hold a file as it is against its manifest."""
+    """Compare a file as it is with its manifest."""
     file, path = named.file, named.path
     for what, expected, found in (
         ("bytes", file.bytes, back.bytes),
@@ -171,7 +171,7 @@ def file_problems(named: NamedFile, back: ReadBack) -> Iterator[str]:
 
 
 def footer_problems(named: NamedFile) -> Iterator[str]:
-    """Check what the footer says of the file's origin."""
+    """Check what the footer says about the file's origin."""
     assert named.path is not None
     manifest, file = named.manifest, named.file
     ranges = [[part.partition, part.from_offset, part.until_offset] for part in file.offsets]

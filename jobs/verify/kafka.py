@@ -1,7 +1,7 @@
-"""What Kafka still shows of a day's reads, held against what the day was delivered.
+"""What Kafka still shows of a day's reads, compared with what was delivered to the day.
 
-Relies on a TopicReader. What retention has taken since is counted, and so is what compaction took; all
-else must be there, and nothing more.
+Relies on a TopicReader. What retention and compaction took since is counted; all else must still be there,
+and nothing more.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from offsets.plan import check_anchor
 from offsets.ranges import Offsets, joined
 
 AT_ONCE: Final = 500_000
-"""So many offsets are read before the broker is asked anew."""
+"""How many offsets of a partition are read per question to the broker."""
 
 
 def compare(reader: TopicReader, manifest: Manifest, *, compacted: bool) -> tuple[AgainstKafka, list[str]]:
-    """Read a day's spans again while they are retained; `compacted` tells whether the log ever was."""
+    """Read a day's spans again while they are retained; `compacted` is whether the log ever was."""
     day, topic = manifest.day.date, manifest.topic
     described = reader.describe(topic.name)
     if described.identity != topic:
@@ -58,9 +58,9 @@ def compare(reader: TopicReader, manifest: Manifest, *, compacted: bool) -> tupl
 def _visible(
     reader: TopicReader, topic: str, spans: Sequence[Span]
 ) -> tuple[dict[int, Offsets], dict[int, LogOffsets]]:
-    """Read what is visible of spans; go on above it where retention takes some of it meanwhile.
+    """Read what is visible of spans; where retention takes some of it meanwhile, go on above that.
 
-    The edges are the last ones seen: what was read below them has gone since.
+    The edges returned are the last ones seen: what was read below them has gone since.
     """
     left = {span.partition: span.reads for span in spans}
     found: dict[int, list[Offsets]] = {part: [] for part in left}

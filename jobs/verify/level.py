@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    """Each level holds the ones before."""
+    """Each level includes the ones before."""
 
     FILES = "files"
     RECORDS = "records"

@@ -1,7 +1,7 @@
-"""The manifests of a lake: each by itself, and each as it goes on from the one before.
+"""The manifests of a lake: each by itself, and each with the one before, from which it must go on.
 
 Relies on the ledger's own rules, but goes on where the ledger stops: what cannot be read is a problem
-with a sentence, and the other days are still looked at.
+with a sentence, and the other days are still checked.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNREADABLE = (LedgerBroken, DayExists, StoreFailed)
 
 
 class Refused(str):
-    """A problem that is told even if the next look does not show it: the store refused to read."""
+    """A problem that is reported even if the next look does not show it: the store refused to read."""
 
     __slots__ = ()
 
@@ -36,7 +36,7 @@ def told(error: BaseException, problem: str) -> str:
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Return whether the store refused a read, apart from a file that has just gone: runs remove some."""
+    """Return whether the store refused a read; a file that is gone does not count, since runs remove some."""
     return isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
@@ -56,7 +56,7 @@ class Summary:
 
     @classmethod
     def of(cls, manifest: Manifest) -> Summary:
-        """Take from a manifest what other days are compared with."""
+        """Make it of what other days are compared with."""
         return cls(
             run_id=manifest.run_id,
             day=manifest.day,
@@ -71,7 +71,7 @@ class Summary:
 class Chain:
     """Summaries of the manifests that can be read, and why the others cannot.
 
-    `broken` may hold day folders of others. `days` have a folder, and are in order. `brought` are the names
+    `broken` may name folders of others. `days` have a folder, and are in order. `brought` are the names
     of the late files that manifests bring to a day's folder, by its name; `amended` are their rows.
     """
 
@@ -83,13 +83,13 @@ class Chain:
 
     @property
     def first(self) -> date | None:
-        """The lake's first day, as the oldest manifest that can be read tells; else the oldest folder."""
+        """The lake's first day, as the oldest manifest that can be read names it; else the oldest folder."""
         oldest = next((self.known[day] for day in self.days if day in self.known), None)
         named = oldest.first_day if oldest else None
         return min([*self.days[:1], *([named] if named else [])], default=None)
 
     def as_it_is(self, file: DataFile) -> DataFile:
-        """Give a file as it was written last: a rebuild may have made an amendment of its day again."""
+        """Return a file as it was written last: a rebuild may have made an amendment of its day again."""
         there = self.known.get(file.day) if file.target and file.day else None
         remade = there.remade if there else ()
         return next((each for each in remade if each.target == file.target), file)
@@ -150,9 +150,9 @@ def read_again(lake: Lake, chain: Chain, day: date) -> Manifest | str:
 
 
 def day_problems(chain: Chain, own: Manifest | None, before: Manifest | None, day: date) -> Iterator[str]:
-    """Tell why a day's manifest cannot be trusted, or does not go on from the one of the day before.
+    """Yield why a day's manifest cannot be trusted, or does not go on from the one of the day before.
 
-    Either is None where it cannot be read.
+    Either manifest is None where it cannot be read.
     """
     if day in chain.broken:
         yield chain.broken[day]
@@ -186,7 +186,7 @@ def _link_problems(own: Manifest | None, before: Manifest | None, older: date, d
 
 
 def _bounds_problems(chain: Chain, own: Manifest | None, linked: Manifest | None) -> Iterator[str]:
-    """Compare the bounds that a manifest records of earlier days with theirs; `check_link` did the others."""
+    """Compare the bounds that a manifest records of earlier days with their own, unless `check_link` did."""
     if own is None or own.earlier is None or (linked and linked.earlier is not None):
         return
     for each in days_of(own.earlier):
@@ -196,7 +196,7 @@ def _bounds_problems(chain: Chain, own: Manifest | None, linked: Manifest | None
 
 
 def shape_problems(manifest: Manifest) -> Iterator[str]:
-    """Check that a manifest's own parts go together; where they do not, nothing can be counted from it."""
+    """Check that a manifest's own parts agree; where they do not, nothing can be counted from it."""
     day = manifest.day.date
     spans, consumed, next_ = manifest.spans, manifest.consumed.partitions, manifest.next.partitions
     parts = [span.partition for span in spans]
@@ -250,7 +250,7 @@ def sum_problems(manifest: Manifest) -> Iterator[str]:
 
 
 def uncounted(manifest: Manifest) -> Iterator[tuple[Span, int]]:
-    """Give each span with how many of the offsets that it read are neither counted nor gaps."""
+    """Yield each span with how many of the offsets that it read are neither counted nor gaps."""
     gaps = {gap.partition: gap.offsets for gap in manifest.gaps}
     for span in manifest.spans:
         counted = sum(each.rows for each in manifest.tally if each.partition == span.partition)

@@ -1,7 +1,7 @@
 """Every offset of a day's spans has exactly one class, and every row of the lake lies where it must.
 
 Relies on the files as they are read now and on the manifests' sets of offsets. Offsets are held as compressed
-sets: never a record, and never a number for each of them.
+sets: never whole records, and never a number per record.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from offsets.model import IN_FILES, Day, Manifest, Span, Tally, Verdict, micros
 from offsets.ranges import Gathering, Offsets
 
 COUNTED_ALONE = (Verdict.SKIPPED, Verdict.BEFORE_FIRST)
-"""The verdicts whose offsets are named nowhere: they are what is left."""
+"""The verdicts whose offsets are recorded nowhere: they are what is left over."""
 MOST_SENTENCES: Final = 100
-"""Of two files so many common ranges are named."""
+"""How many ranges that lie in two files are named for each two."""
 Held = Mapping[tuple[int, Verdict], Offsets]
 """The offsets that a day's files hold, by partition and verdict."""
 
@@ -64,9 +64,9 @@ def _cause_problems(named: NamedFile) -> Iterator[str]:
 
 
 def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:
-    """Give each offset that a day read its class; count those that are left, and tell all that is odd.
+    """Return how many offsets that a day read have no class, and a sentence for each contradiction.
 
-    The manifest's own parts must go together (`chain.shape_problems`).
+    The manifest's own parts must agree (`manifests.shape_problems`).
     """
     day, unexplained, problems = manifest.day.date, 0, list[str]()
     for span in manifest.spans:
@@ -100,7 +100,7 @@ def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:
 
 
 def _classes(manifest: Manifest, span: Span, held: Held) -> dict[str, Offsets]:
-    """Give the offsets of one span by class, all that are named somewhere."""
+    """Return the offsets of one span by class, for the classes that are recorded somewhere."""
     part = span.partition
     gaps = next((gap.offsets for gap in manifest.gaps if gap.partition == part), Offsets())
     known, next_ = manifest.consumed.of(part), manifest.next.of(part)
@@ -117,7 +117,7 @@ def _classes(manifest: Manifest, span: Span, held: Held) -> dict[str, Offsets]:
 def _digest_mismatches(
     classes: Mapping[str, Offsets], rest: Offsets, tally: Mapping[Verdict, Tally]
 ) -> Iterator[str]:
-    """Hold each verdict's exact offsets against the tally, by count and by digest."""
+    """Compare each verdict's exact offsets with the tally, by count and by digest."""
     found = {verdict: classes[verdict.value] for verdict in Verdict if verdict not in COUNTED_ALONE}
     left = [verdict for verdict in COUNTED_ALONE if verdict in tally]
     if len(left) == 1:
@@ -140,7 +140,7 @@ class Coordinates:
         self._twice: list[str] = []
 
     def add(self, name: str, partition: int, offsets: Offsets) -> None:
-        """Take what a file holds of a partition."""
+        """Add what a file holds of a partition."""
         known = self._everywhere.setdefault(partition, Gathering())
         if again := known.overlap(offsets):
             self._twice += self._places(name, partition, again)
@@ -148,11 +148,11 @@ class Coordinates:
         self._files.setdefault(partition, []).append((name, offsets))
 
     def _places(self, name: str, partition: int, again: Offsets) -> Iterator[str]:
-        """Name the other files that hold offsets, a sentence for each range."""
+        """Yield a sentence for each range of offsets and each other file that holds it."""
         for other, offsets in self._files[partition]:
             for from_, until in islice(again & offsets, MOST_SENTENCES):
                 yield f"{name}: partition {partition} offsets [{from_}, {until}) lie in {other} too"
 
     def twice(self) -> Iterator[str]:
-        """Return a sentence for each range of offsets that lies in two files."""
+        """Yield a sentence for each range of offsets that lies in two files."""
         yield from self._twice

@@ -1,4 +1,4 @@
-"""What a verification tells: each day's ledger, in which every offset that was read has one class.
+"""What a verification reports: each day's ledger, in which every offset that was read has one class.
 
 Pure values.
 """
@@ -32,8 +32,8 @@ class DayLedger:
     """One committed day: its files, and what became of each of the `offsets` that it read.
 
     `rows` lie in its own files, late and invalid ones too; `amended` were brought to it by later runs.
-    `verdicts` and the gaps make up the offsets; `unexplained` have no class. Of the gaps some are proved
-    invisible, the others lie in partitions of whose `sampled_of` ranges `sampled` were probed. `lost` is
+    `verdicts` and the gaps make up the offsets; `unexplained` have no class. `gaps_proved` are proved to be
+    invisible; `gaps_sampled` lie in partitions where `sampled` of `sampled_of` ranges were probed. `lost` is
     what Kafka lost before the day could settle it. `kafka` is None where Kafka was not asked.
     """
 

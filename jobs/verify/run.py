@@ -1,4 +1,4 @@
-"""The story of a verification: manifests, then files, then records, then Kafka.
+"""The order of a verification: manifests, then files, then records, then Kafka.
 
 Relies on the lake, and on a broker for the last level alone. Changes nothing, takes no lock, and goes on
 with what can be read.
@@ -54,7 +54,7 @@ from offsets.ranges import Offsets
 log = structlog.get_logger(__name__)
 Seen = Callable[[int, int], None]
 LOOKS: Final = 5
-"""How often what looks wrong is looked at again, where each look tells something else."""
+"""How often a problem is looked at again while each look shows something else."""
 
 
 def verify(
@@ -64,13 +64,13 @@ def verify(
     level: Level = Level.FILES,
     reader: Callable[[], TopicReader] | None = None,
 ) -> Verified:
-    """Hold committed days against their manifests, and at the last level against Kafka.
+    """Compare committed days with their manifests, and at the last level with Kafka.
 
-    `only` restricts it to one day, with the amendments that lie there. `seen` is told how much is done, of
-    how much. `reader` gives the broker, and is asked for it at the level `kafka` only.
+    `only` restricts it to one day, with the amendments that lie there. `seen` is called with how much is
+    done, and of how much. `reader` returns the broker, and is called at the level `kafka` only.
 
     Raises:
-        ConfigError: the lake has no committed day, or `only` is none.
+        ConfigError: the lake has no committed day, or `only` lies outside its days.
     """
     if level is Level.KAFKA and reader is None:
         raise ValueError("a broker is needed to verify against Kafka")
@@ -82,7 +82,7 @@ def verify(
 
 
 def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
-    """Check that there is something to verify: of nothing, all would be as committed."""
+    """Check that there is something to verify: an empty lake would pass every check."""
     if not chain.days:
         raise ConfigError(
             expected=f"a lake with committed days at {lake.root}",
@@ -134,10 +134,10 @@ class _Run:
         self._compacted = any(each.compacted for each in chain.known.values())
 
     def look(self, only: date | None) -> None:
-        """Look at one day, or at the whole lake; and again at what looks wrong, as the lake is by then.
+        """Look at one day, or at the whole lake; look again at what is wrong, as the lake is by then.
 
         A run may commit, bring late files to their days or exchange a folder meanwhile. Only what is wrong
-        twice in a row is told, and what the store refused to read once; the rest is logged.
+        twice in a row, or what the store refused to read once, is reported; the rest is logged.
         """
         self._look_at([only] if only else [*self._chain.days, None], only)
         for _ in range(LOOKS):
@@ -238,7 +238,7 @@ class _Run:
         )
 
     def _files(self, manifest: Manifest, named: Iterable[NamedFile]) -> dict[tuple[int, Verdict], Offsets]:
-        """Look at files of one manifest; give the offsets that they hold, where these are read."""
+        """Look at files of one manifest; return the offsets that they hold, where these are read."""
         held: dict[tuple[int, Verdict], Offsets] = {}
         named = list(named)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
@@ -273,7 +273,7 @@ class _Run:
         return read_footer(path, sha256) if self._level is Level.FILES else read_back(path)
 
     def _kafka(self, manifest: Manifest, whole: bool) -> AgainstKafka | None:
-        """Hold a day against Kafka, where that is asked for and the manifest's parts go together."""
+        """Compare a day with Kafka, where that is asked for and the manifest's parts agree."""
         if self._level is not Level.KAFKA or self._reader is None:
             return None
         self._step()
