@@ -1,7 +1,7 @@
 """The rules between the keys of a configuration.
 
 Pure. Each check names the keys that it reads and is left out where one of them has a problem already,
-so that no message rests on a value that was not read. Column types are parsed in here.
+so that no message depends on a value that was not read. Column types are parsed here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jobs.record.wire_columns import wire_columns
 Check = Callable[[ConfigFile, Problems], None]
 LEAST_TARGET: Final = ByteSize(1 << 20)
 MINIMUM_SHARE: Final = 8
-"""A minimum that nobody wrote is at most this part of the target, and a target at least so many minimums."""
+"""A default minimum is at most the target divided by this, a default target at least the minimum times it."""
 
 
 def check(config: ConfigFile, problems: Problems) -> None:
@@ -153,14 +153,14 @@ def file_sizes(config: ConfigFile) -> tuple[ByteSize, ByteSize]:
 
 
 def columns_of(config: ConfigFile) -> tuple[Column, ...]:
-    """Give the columns of a configuration without problems, in their order."""
+    """Return the columns of a configuration without problems, in their order."""
     return tuple(
         Column(name=name, type=parse_type(str(text))) for name, text in config.record.columns.items()
     )
 
 
 def time_rule(config: ConfigFile) -> EventTimeRule:
-    """Give the rule of the event time; without a field it is Kafka's own timestamp."""
+    """Return the rule of the event time; without a field it is Kafka's own timestamp."""
     given = config.event_time
     return EventTimeRule(path=given.field or (), format=given.format, zone=given.zone)
 
@@ -178,4 +178,4 @@ _CHECKS: tuple[tuple[tuple[KeyPath, ...], Check], ...] = (
     ((), _spark),
     ((("lake", "shared"), ("spark", "spark.master")), _cluster),
 )
-"""Each rule with the keys that it must be able to trust; in this order, since later ones rest on earlier."""
+"""Each rule with the keys whose values it needs; in this order, since later rules rely on earlier ones."""

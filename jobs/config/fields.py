@@ -1,6 +1,6 @@
 """How the text of one key becomes a value: durations, sizes, shares, dates, zones, names.
 
-Pure, but for the zone database. Every reader takes what YAML gave and raises Unlike with the reason,
+Pure, but for the zone database. Every reader takes what YAML gave and raises InvalidValue with the reason,
 which never repeats the value.
 """
 
@@ -52,7 +52,7 @@ class InvalidValue(ValueError):
 
 
 def required_text(value: object) -> str:
-    """Give a text that is not empty."""
+    """Return a text that is not empty."""
     if isinstance(value, Secret):
         value = value.reveal()
     if not isinstance(value, str) or not value.strip():
@@ -189,7 +189,7 @@ def _server(part: object, at: int) -> str:
 
 
 def folder(value: object) -> str:
-    """Read the path of a folder; whether it is there is not looked at."""
+    """Read the path of a folder, without checking that it exists."""
     text = required_text(value)
     if match := _URL.match(text):
         raise InvalidValue(
@@ -233,7 +233,7 @@ def text_or_secret(value: object) -> str | Secret:
 
 
 def mapping(value: object) -> object:
-    """Take a key without anything below it for an empty mapping."""
+    """Return an empty mapping for a key that has nothing below it."""
     return {} if value is None else value
 
 

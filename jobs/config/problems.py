@@ -25,7 +25,7 @@ class Problem:
     problem: str
 
     def __str__(self) -> str:
-        """Give the problem as one line."""
+        """Return the problem as one line."""
         return f"{dotted(self.path)}: {self.problem}" if self.path else self.problem
 
 
@@ -41,15 +41,15 @@ class Problems:
         self._found.setdefault(path, Problem(path=path, problem=problem))
 
     def at(self, path: KeyPath) -> bool:
-        """Tell whether this very path has a problem."""
+        """Return whether this very path has a problem."""
         return path in self._found
 
     def touch(self, *paths: KeyPath) -> bool:
-        """Tell whether a problem lies at, above or below one of the paths."""
+        """Return whether a problem lies at, above or below one of the paths."""
         return any(_share(path, found) for path in paths for found in self._found)
 
     def __iter__(self) -> Iterator[Problem]:
-        """Give the problems in the order in which they were found."""
+        """Iterate over the problems in the order in which they were found."""
         return iter(self._found.values())
 
     def __len__(self) -> int:
@@ -67,7 +67,7 @@ def dotted(path: KeyPath) -> str:
 
 
 def shown(value: object) -> str:
-    """Say what was found, without the value where it may be a secret."""
+    """Return what was found as text, without the value where it may be a secret."""
     match value:
         case None:
             return "nothing"
@@ -88,7 +88,7 @@ def shown(value: object) -> str:
 
 
 def close_to(word: str, choices: Iterable[str]) -> str:
-    """Give `; did you mean X?` for the choice that is nearest to a word, or nothing."""
+    """Return `; did you mean X?` for the choice that is nearest to a word, or an empty text."""
     by_lower = {choice.lower(): choice for choice in choices}
     near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
     return f"; did you mean {by_lower[near[0]]}?" if near else ""

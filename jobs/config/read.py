@@ -1,7 +1,7 @@
 """Reads a tree into the sections of a configuration, key by key, so that one wrong key hides no other.
 
-Relies on pydantic for single fields, never for their error texts: no value is put into a message but
-by `shown`. Rules between keys are not here but in config_checks.
+Relies on pydantic for single fields, never for their error texts: only `shown` puts a value into a
+message. Rules between keys are not here but in `checks`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def section_of(annotation: object) -> type[Section] | None:
-    """Give the section that a field holds, or None where it holds a value."""
+    """Return the section that a field holds, or None where it holds a value."""
     return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
 
 

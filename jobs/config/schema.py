@@ -1,6 +1,6 @@
 """The keys of a configuration: their types and defaults, and what a message says was expected.
 
-Relies on pydantic. Rules between keys are not here but in config_checks, the reading in config_read.
+Relies on pydantic. Rules between keys are not here but in `checks`, and the reading is in `read`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Protocol(StrEnum):
 
     @property
     def encrypts(self) -> bool:
-        """Tell whether TLS is used."""
+        """Whether TLS is used."""
         return self in (Protocol.SSL, Protocol.SASL_SSL)
 
     @property
     def logs_in(self) -> bool:
-        """Tell whether a user name and a password are used."""
+        """Whether a user name and a password are used."""
         return self in (Protocol.SASL_PLAINTEXT, Protocol.SASL_SSL)
 
 
@@ -104,7 +104,7 @@ class Section(BaseModel):
 
 
 class SecuritySection(Section):
-    """How to reach a broker that asks who is there; applied to librdkafka and to Spark's Java client."""
+    """How to reach a broker that wants TLS or a login; applied to librdkafka and to Spark's Java client."""
 
     protocol: Annotated[Protocol, BeforeValidator(one_of(Protocol))] = Field(
         default=Protocol.PLAINTEXT, description="one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"

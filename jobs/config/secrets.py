@@ -1,7 +1,7 @@
 """Values that must not be seen, and the references `${env:NAME}` and `${file:PATH}` that bring them in.
 
 Relies on the environment that it is given and on the files that a reference names.
-A secret shows itself to `reveal` only: not to repr, str, format, JSON or `dataclasses.asdict`.
+Only `reveal` shows a secret: not repr, str, format, JSON or `dataclasses.asdict`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Secret:
         self.origin = origin
 
     def reveal(self) -> str:
-        """Give the value."""
+        """Return the value."""
         return self._value
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class References:
         self._folder, self._environ = folder, environ
 
     def fill(self, text: str) -> str:
-        """Replace each reference by its value and `$${` by `${`; raise Unresolved where there is none."""
+        """Replace each reference by its value and `$${` by `${`; raise Unresolved where one has no value."""
         origins: list[str] = []
 
         def value(match: re.Match[str]) -> str:

@@ -44,7 +44,7 @@ class ClientOptions:
 
 
 def client_options(security: SecuritySection, folder: Path, problems: Problems) -> ClientOptions:
-    """Name the options of both clients; note what is missing, contradictory or cannot be read."""
+    """Return the options of both clients; note what is missing, contradictory or cannot be read."""
     options = ClientOptions()
     if problems.touch((*_AT, "protocol")):
         return options
@@ -173,7 +173,7 @@ def _identify(
 
 
 def _unlocks(password: Secret | None, key: _Pem, problems: Problems) -> bool:
-    """Note where password and key do not go together, or the Java client cannot decrypt the key."""
+    """Return whether password and key go together and the Java client can decrypt it; note why not."""
     encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----" in key.text.reveal()
     if encrypted and password is None:
         problems.add((*_AT, "key_password"), "is missing; the private key is encrypted")

@@ -1,6 +1,6 @@
 """Which of Spark's settings a configuration may hold, and which the job fixes, each with its reason.
 
-Knows names only: whether Spark understands a value is Spark's to say.
+Knows names only: Spark itself checks the values.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ FIXED: Mapping[str, str] = MappingProxyType(
         "spark.ui.showconsoleprogress": "its bar would run through the job's own",
     }
 )
-"""Lower-case key, or prefix that ends in `.*`, to the reason why it is not the user's."""
+"""Lower-case key, or prefix that ends in `.*`, to the reason why the user cannot set it."""
 
 _LOCAL = re.compile(r"local|local\[\s*(\*|[1-9]\d*)\s*(?:,\s*[1-9]\d*\s*)?\]")
 
 
 def why_fixed(key: str) -> str | None:
-    """Give the reason why the job fixes a key, or None where the user may set it; case plays no part."""
+    """Return the reason why the job fixes a key, or None where the user may set it; case does not matter."""
     lower = key.lower()
     for fixed, reason in FIXED.items():
         if lower == fixed or (fixed.endswith("*") and lower.startswith(fixed[:-1])):
@@ -56,7 +56,7 @@ def why_fixed(key: str) -> str | None:
 
 
 def is_local(master: str) -> bool:
-    """Tell whether a master runs all tasks in one process on this machine."""
+    """Return whether a master runs all tasks in one process on this machine."""
     return _LOCAL.fullmatch(master.strip()) is not None
 
 

@@ -1,7 +1,7 @@
 """YAML as it is written: every scalar stays text until a field of the schema reads it.
 
 So `no`, `1:30` and `0010` are never turned into something else. Relies on PyYAML's event parser.
-Duplicate keys, keys that are no text, anchors, aliases and tags are refused, each with its line.
+Duplicate keys, keys that are not text, anchors, aliases and tags are refused, each with its line.
 No message repeats a value, which may be a secret.
 """
 
@@ -56,7 +56,7 @@ def _marked(event: yaml.Event) -> bool:
 
 
 def _kind(key: yaml.ScalarEvent) -> str:
-    """Name the kind that YAML 1.1 reads a plain key as: str, bool, int, null, timestamp, merge..."""
+    """Return the kind that YAML 1.1 reads a plain key as: str, bool, int, null, timestamp, merge..."""
     if not key.implicit[0]:
         return "str"
     # PyYAML's stubs leave its resolver untyped
@@ -119,14 +119,14 @@ class _Builder:
             values.append(self._node(next(self._events), (*path, key)))
         pairs = {key: value for (key, _), value in zip(keys, values, strict=True)}
         if flow and any(value is None or _torn(key) or _torn(value) for key, value in pairs.items()):
-            # No key of it is named: each may be the rest of a value, as in {password: one,two}.
+            # The problem names no key: each may be the rest of a value, as in {password: one,two}.
             self._problems.add(path, f"a comma ends a value in the {{ }} of line {line}; {_FLOW_HINT}")
         else:
             self._look_at(keys, path)
         return pairs
 
     def _look_at(self, keys: list[tuple[str, yaml.Event]], path: KeyPath) -> None:
-        """Note the keys that are no text, and those that are there twice."""
+        """Note the keys that are not text, and those that are there twice."""
         lines: dict[str, int] = {}
         for key, event in keys:
             line = _line(event)
@@ -145,5 +145,5 @@ class _Builder:
 
 
 def _torn(part: Tree) -> bool:
-    """Tell whether a text has lost one half of a pair of brackets, as `decimal(10` has."""
+    """Return whether a text has lost one half of a pair of brackets, as `decimal(10` has."""
     return isinstance(part, str) and any(part.count(a) != part.count(b) for a, b in ("()", "<>"))
