@@ -1,7 +1,7 @@
 """The check that plan, tally and files agree, offset by offset, before anything is committed.
 
 Pure. Only `audit` makes an Audited and only the commit takes one, so a wrong order does not type-check.
-What the tasks say is held against what the files say when they are read again, and both against the plan.
+What the tasks report is compared with what the files hold when they are read again, and both with the plan.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from offsets.plan import next_checkpoint
 from offsets.ranges import Offsets
 
 Fates = Mapping[Verdict, Offsets]
-"""The offsets of one partition by what became of them."""
+"""The offsets of one partition, by what became of each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +57,7 @@ def audit(
     files: Sequence[WrittenFile],
     read: Callable[[WrittenFile], ReadBack],
 ) -> Audited:
-    """Hold plan, reports and files against each other; `read` reads a file again.
+    """Check that plan, reports and files agree; `read` reads a file again.
 
     Raises:
         AuditFailed: they do not agree.
@@ -100,13 +100,13 @@ def audit(
 
 
 def require_few_invalid(reports: Sequence[TaskResult], limit: float, floor: int) -> None:
-    """Stop before the commit where more records are invalid than the limit allows.
+    """Check, before the commit, that no more records are invalid than the limit allows.
 
-    The floor forgives a few bad records of a small day, but not most of them: those are no bad records but a
+    The floor allows a few bad records in a small day. It does not allow most of them to be bad: that is a
     config that does not fit.
 
     Raises:
-        TooManyInvalid: the share is passed, and the floor or half of the records that have a value.
+        TooManyInvalid: more than the limit are, and more than the floor or than half of those with a value.
     """
     tally = [each for report in reports for each in report.tally]
     invalid = _rows(tally, Verdict.INVALID)
@@ -184,7 +184,7 @@ def _check_partition(span: Span, *, delivered: Offsets, fates: Fates, rows: Mapp
 def _files_as_read(
     plan: DayPlan, files: Sequence[WrittenFile], read: Callable[[WrittenFile], ReadBack]
 ) -> dict[int, dict[Verdict, Offsets]]:
-    """Read all files again and give the offsets that they hold, by partition and verdict."""
+    """Read all files again and return the offsets that they hold, by partition and verdict."""
     held: dict[int, dict[Verdict, list[Offsets]]] = {}
     for file in files:
         try:

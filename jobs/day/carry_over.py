@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 OURS: Final = re.compile(
     r"part-[^/]*\.parquet|_invalid/invalid-[^/]*\.parquet|_late/date=[^/]*/late-[^/]*\.parquet"
 )
-"""The names that a run gives to files, where no manifest tells any more; their footers name topic and day."""
+"""The names that a run gives to files, for a day without a manifest; their footers name topic and day."""
 RUN: Final = re.compile(r"-\d{8}T\d{6}-[0-9a-f]{6}-\d+\.parquet$")
-"""How such a name ends with the run's id, by which a file whose footer cannot be read is ours."""
+"""The end of such a name, with the run's id: by it a file whose footer cannot be read is ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class CarriedOver:
     def to_place(
         self, files: Sequence[WrittenFile], folder: Path, options: FileOptions
     ) -> tuple[WrittenFile, ...]:
-        """Choose the new files: all, but for late rows that lie in earlier days already."""
+        """Return the new files, without late rows that lie in earlier days already."""
         if not self.late:
             return tuple(files)
         others = [file for file in files if file.verdict is not Verdict.LATE]
@@ -110,7 +110,7 @@ def kept_of(lake: Lake, history: History, topic: str) -> CarriedOver:
 
 
 def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
-    """Check that a day's folder holds nothing that would go with the old folder, and is not ours.
+    """Check that a day's folder holds only our own files: others would go with the old folder.
 
     Raises:
         VerifyFailed: it does.
@@ -127,7 +127,7 @@ def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
 
 
 def strangers_in(folder: Path, history: History, topic: str) -> list[str]:
-    """List what lies in a day's folder, wherever that is by now, and is not ours.
+    """List the files in a day's folder, wherever that is by now, that are not ours.
 
     Raises:
         StoreFailed: a folder in it cannot be listed.
@@ -151,7 +151,7 @@ def _is_ours(path: Path, name: str, topic: str, day: date) -> bool:
 
 
 def _footer(path: Path) -> Mapping[bytes, bytes] | None:
-    """Read what a file's footer says of where it comes from; None where it cannot be read."""
+    """Read what a file's footer says about its origin; None where it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -167,7 +167,7 @@ def _is_of(said: Mapping[bytes, bytes], topic: str, day: date) -> bool:
 
 
 def require_all_brought(lake: Lake, history: History) -> None:
-    """Check that no late file lies in the folder of a day, not the newest, as its only copy.
+    """Check that the folder of a day that is not the newest holds no late file as its only good copy.
 
     Raises:
         LedgerBroken: one does, and would go with the old folder.
@@ -203,9 +203,9 @@ def _names_in(history: History) -> Iterator[str]:
 
 
 def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[int, int]]:
-    """Return between which offsets the files of a day without a manifest lie, by partition, as footers tell.
+    """Return between which offsets the files of a day without a manifest lie, by partition, from footers.
 
-    A footer that cannot be read tells nothing.
+    A footer that cannot be read does not count.
     """
     edges: dict[int, tuple[int, int]] = {}
     for path in (*files_below(lake.day_folder(history.date)), *lake.amended_by(history.date)):
@@ -251,7 +251,7 @@ def _intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | N
 
 
 def _digest(path: Path) -> str | None:
-    """Hash a file; one that cannot be read has no hash, and neither has what lies behind a link."""
+    """Return a file's hash; None where it cannot be read, and for what lies behind a link."""
     try:
         return None if path.is_symlink() else sha256_and_size(path)[0]
     except OSError:
@@ -357,7 +357,7 @@ def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> N
 
 
 def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
-    """Read which offsets files hold, all together.
+    """Read which offsets some files hold together.
 
     Raises:
         LedgerBroken: one cannot be read.

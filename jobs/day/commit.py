@@ -1,7 +1,7 @@
 """The commit: the one step that makes a day, its counts and the next offsets true together.
 
-Relies on files that are durable already, on the lock, and on an Audited. After the rename the day is
-there and complete; before it nothing is; there is no moment between. The numbers are the protocol's.
+Relies on files that are durable already, on the lock, and on an Audited. After the rename the whole day is
+there, before it nothing; there is no moment between. The numbers are the protocol's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offsets.model import DataFile, Manifest, Verdict, from_micros
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStamp:
-    """Which run writes a manifest, when it began and when its audit held, and what wrote it."""
+    """Which run writes a manifest, when it began, when its audit passed, and the versions that it ran."""
 
     run_id: str
     started: datetime
@@ -31,7 +31,7 @@ class RunStamp:
 
 
 def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp, *, amend: bool) -> Manifest:
-    """Make an audited day true; with `amend` its late files are to be brought to their days.
+    """Commit an audited day; with `amend` the manifest names the move of each late file to its day.
 
     Raises:
         DayExists: the day has a folder already.
@@ -64,7 +64,7 @@ def recommit(
 ) -> Manifest:
     """Put a day that was built again in the place of the old one, which goes into staging.
 
-    With `amend` the late files among `files` are to be brought to their days.
+    With `amend` the manifest names the move to its day of each late file among `files`.
 
     Raises:
         StoreFailed: the store refused, or cannot exchange two names in one step; the old day stays.
@@ -175,7 +175,7 @@ def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, re
 
 
 def _transactional(audited: Audited) -> bool | None:
-    """Tell whether gaps show transactions: nothing else makes them in a log that is not compacted."""
+    """Return whether gaps show transactions: nothing else makes gaps in a log that is not compacted."""
     if not any(len(gap.offsets) for gap in audited.gaps):
         return False
     return True if audited.plan.compacted is False else None

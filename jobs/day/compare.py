@@ -1,6 +1,6 @@
-"""What became of each offset now, held against what became of it when the day was committed.
+"""Compare what became of each offset now with what became of it when the day was committed.
 
-Pure. Sets are compared, not counts: as many records with other fates would be settled twice, or never.
+Pure. Sets are compared, not counts: equal counts of other records mean that some are settled twice, or never.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ TRADING = (Verdict.IN_DAY, Verdict.INVALID)
 
 
 def require_same_verdicts(audited: Audited, recorded: RecordedDay) -> None:
-    """Hold what became of each offset now against what became of it then.
+    """Check that each offset met the same fate as then; another contract may move some within TRADING.
 
     Raises:
         OffsetsLost: compaction has taken records since.

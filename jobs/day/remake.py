@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 def remake(
     desk: Desk, history: History, damaged: Sequence[Damaged], staged: Path
 ) -> Iterator[tuple[DataFile, WrittenFile]]:
-    """Make damaged amendments again; give what the manifest is to say of each, with the new file.
+    """Make damaged amendments again; yield what the manifest is to say about each, and the new file.
 
     Raises:
         OffsetsLost: Kafka no longer holds the records, or no single file can hold them.
-        AuditFailed: other records are late now than then.
+        AuditFailed: the records that are late now are not those that were late then.
     """
     for number, each in enumerate(damaged):
         yield _remade(desk, history, each, staged / f"remade-{number}")

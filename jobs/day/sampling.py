@@ -26,9 +26,9 @@ log = structlog.get_logger(__name__)
 PLACES: Final = 16
 SAMPLE_ROWS: Final = 20_000
 SAMPLE_BYTES: Final = 16 << 20
-"""A sample is taken at so many places, evenly over what is read; it ends at so many rows, or bytes."""
+"""A sample is taken at PLACES places, evenly over what is read, up to so many rows and bytes in all."""
 SECONDS: Final = 0.4
-"""After so long no other place is read: a broker that is slow makes the sample small, not the run late."""
+"""After this time no other place is read: a slow broker makes the sample small, not the run late."""
 SHORTER: Final = 0.97
 """A row of a file takes this share of one of a sample, whose footer and dictionaries serve fewer rows.
 
@@ -45,7 +45,7 @@ class Place(NamedTuple):
 
 
 class Read(NamedTuple):
-    """What was read at a place, up to `until`; `cut` says that its bytes ended it."""
+    """What was read at a place, up to `until`; `cut` where the limit of bytes ended it."""
 
     place: Place
     records: Sequence[FullRecord]
@@ -62,21 +62,21 @@ def sampled_row_bytes(reader: TopicReader, plan: DayPlan, order: TaskSpec) -> fl
         log.warning("no sample could be read: sizes are a guess", error=str(stopped))
         return None
     offsets = sum(read.until - read.place.from_ for read in reads)
-    # no row group ends sooner than in a file whose compression the writer knows by then
+    # so that row groups are as large as those of a writer that already knows how well rows compress
     files = replace(order.files, target_size=round(order.files.target_size / PACKED))
     batches = rebatch(
         batch_of(read.place.partition, read.records, headers=headers) for read in reads if read.records
     )
-    # beside the attempts: what lies there is a task's
+    # beside the attempts' folder, in which only tasks write
     beside = replace(order, files=files, attempts=str(Path(order.attempts).parent))
     report = run_task(beside, "sample", batches)
     size = sum(file.bytes for file in report.files)
-    # places without a record, as in a stretch that was aborted, tell nothing of the others
+    # places without a record, as in a stretch that was aborted, show nothing about the others
     return SHORTER * size / offsets if size and not report.failure else None
 
 
 def places(plan: DayPlan) -> list[Place]:
-    """Choose places in the middle of equal shares of all that is read."""
+    """Return places in the middle of equal shares of all that is read."""
     share = plan.offsets / PLACES
     rows = min(SAMPLE_ROWS // PLACES, int(share))
     ranks = [int(share * number + (share - rows) / 2) for number in range(PLACES)]
@@ -115,7 +115,7 @@ def _read(reader: TopicReader, topic: str, place: Place, *, headers: bool) -> Re
 
 
 def _alike(reads: Sequence[Read]) -> list[Read]:
-    """Shorten all places as far as bytes ended one: large records must not count for less than small ones."""
+    """Shorten all places to the shortest that bytes ended: large records must count as much as small ones."""
     rows = min((read.until - read.place.from_ for read in reads if read.cut), default=SAMPLE_ROWS)
     return [_shortened(read, min(read.until, read.place.from_ + rows)) for read in reads]
 

@@ -12,23 +12,23 @@ from dataclasses import dataclass
 from offsets.model import DayPlan, Manifest, Verdict
 
 PACKED: float = 0.2
-"""The share of a record's bytes that its row takes in Parquet, where no day has told yet."""
+"""The share of a record's bytes that its row takes in Parquet, until a day has shown it."""
 GUESS_IS_OFF = 10
 """A guess from sizes of records is hardly further off than this factor."""
 FILES_PER_TASK = 4
 MOST_TRIED = 64
 ABSORBED = 0.05
-"""So much of a file beyond the target needs no file of its own: half of what a writer allows."""
+"""A remainder up to this share of the target needs no file of its own: half of what a writer allows."""
 PIECES_PER_TASK = 4
 """Tasks are made of several pieces of partitions, so that partitions of unequal size even out."""
 ALIKE = 1.05
-"""Partitions that differ by less are cut into as many pieces; else one task would be given more of them."""
+"""Partitions that differ by less are cut into equally many pieces; else one task would get more of them."""
 BATCH_ROWS = 20_000
 BATCH_BYTES = 8 << 20
-"""A batch of so much, by one or the other, is worth the work that each costs a task."""
+"""A batch of so many rows, or so many bytes, is worth the work that each batch costs a task."""
 LARGE_MESSAGE = 2 << 20
 LARGE_RECORD = 4 << 10
-"""Topics that take such messages (bytes), or hold such records, have their batches weighed."""
+"""Batches are weighed where the topic takes messages, or holds records, of this size (bytes) or larger."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +66,7 @@ def bytes_per_row(before: Manifest | None, sampled: float | None) -> float:
 
 
 def worth_a_sample(plan: DayPlan, row_bytes: float, *, minimum: int) -> bool:
-    """Tell whether a better estimate could change the number of tasks: a smaller day has one anyway."""
+    """Return whether a better estimate could change the number of tasks: a smaller day has one anyway."""
     return plan.offsets * row_bytes * GUESS_IS_OFF > minimum
 
 
@@ -95,7 +95,7 @@ def file_count(expected: float, tasks: int, *, target: int) -> int:
 
 
 def piece_rows(plan: DayPlan, tasks: int) -> int:
-    """Give the most offsets that one piece of a partition may hold."""
+    """Return the most offsets that one piece of a partition may hold."""
     # Spark deals pieces out by number, so small ranges far back must be few among the pieces
     small = sum(max(span.reads.range_count - 1, 0) for span in plan.spans)
     return max(math.ceil(ALIKE * plan.offsets / (PIECES_PER_TASK * max(tasks, small))), 1)

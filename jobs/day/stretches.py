@@ -24,9 +24,9 @@ from offsets.ranges import Offsets, Range
 
 log = structlog.get_logger(__name__)
 OVERFLOW = "long overflow"
-"""How Java names what such a record makes of its arithmetic."""
+"""Java's message for what such a record does to its arithmetic."""
 OFTEN = 100_000
-"""After so many records the progress is told."""
+"""Progress is reported each time after so many records."""
 
 
 def find_stretches(
@@ -55,7 +55,7 @@ def find_stretches(
 
 
 def rest_of(plan: DayPlan, stretches: Mapping[int, Range]) -> dict[int, Offsets]:
-    """Give what is left of a plan's reads."""
+    """Return what is left of a plan's reads."""
     return {
         span.partition: span.reads - Offsets.between(*stretches.get(span.partition, (0, 0)))
         for span in plan.spans
@@ -95,7 +95,7 @@ def batches(
 def batch_of(partition: int, records: Sequence[FullRecord], *, headers: bool) -> pa.RecordBatch:
     """Make a batch of records, at least one, as Spark's Kafka source delivers it."""
     offsets, stamps, keys, values, more = zip(*records, strict=True)
-    # the task takes them for what they are: out of all years
+    # still out of all years, as the task must see them, and within an int64 of microseconds
     micros = [max(-LAST_STAMP - 1, min(stamp, LAST_STAMP + 1)) * 1000 for stamp in stamps]
     columns = {
         "partition": pa.array([partition] * len(records), pa.int32()),
@@ -110,7 +110,7 @@ def batch_of(partition: int, records: Sequence[FullRecord], *, headers: bool) ->
 
 
 def _headers(headers: Headers) -> list[dict[str, object]] | None:
-    """Give them as Spark does, which has null where there are none."""
+    """Return them as Spark does, which has null where there are none."""
     return [{"key": key, "value": value} for key, value in headers] or None
 
 
