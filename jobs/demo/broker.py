@@ -1,7 +1,7 @@
 """A real single-node Apache Kafka of our own, for the demo and for tests where Docker is not to be had.
 
 Relies on Java, on a POSIX shell and on the broker's jars, which set-up has resolved.
-Never downloads, never listens beyond loopback, and never outlives this process unless told to.
+Never downloads, never listens beyond loopback, and never outlives this process unless it is to be kept.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ appender.out.layout.pattern = %d %p %m (%c)%n
 
 
 class BrokerProcess:
-    """Run one broker, as a context manager; pause, resume or restart it to try an outage.
+    """Runs one broker, as a context manager; can pause, resume or restart it to try an outage.
 
     `settings` override the broker's properties. With `keep` neither leaving the context nor the end of this
     process stops the broker: `broker.pid` in its folder holds the pid that a user can stop.
@@ -152,7 +152,7 @@ class BrokerProcess:
         os.kill(self.pid, signal.SIGCONT)
 
     def log(self) -> str:
-        """Give the broker's own log."""
+        """Return the broker's own log."""
         try:
             return (self.folder / "broker.log").read_text(errors="replace")
         except OSError:
@@ -246,7 +246,7 @@ class BrokerProcess:
 
 
 def broker_jars() -> Path:
-    """Give the folder with the broker's jars.
+    """Return the folder with the broker's jars.
 
     Raises:
         BrokerUnavailable: set-up has not resolved them.
@@ -264,7 +264,7 @@ def broker_jars() -> Path:
 
 
 def java() -> str:
-    """Give the Java program: of JAVA_HOME, else of the path.
+    """Return the Java program: of JAVA_HOME, else of the path.
 
     Raises:
         BrokerUnavailable: there is none.
@@ -279,7 +279,7 @@ def java() -> str:
 
 
 def answers(bootstrap_servers: str) -> bool:
-    """Say whether a broker gives its metadata within a second."""
+    """Return whether a broker answers with its metadata within a second."""
     # Refused connections are what waiting is for: librdkafka need not log them.
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
     try:

@@ -1,6 +1,6 @@
-"""Where a record belongs, said a second time and in another way than by the job.
+"""Where a record belongs, found a second time and in another way than by the job.
 
-Relies on the maker's word on the record, on the spans of the runs, and on the zone database for midnights.
+Relies on what the producer states of the record, on the spans of the runs, and on the zone database.
 Never asks the job's verdict rule, day bounds or decoder.
 """
 
@@ -16,7 +16,7 @@ from jobs.demo.produced import Produced
 
 
 class Belonging:
-    """Where a record belongs, from its maker's word, the runs' spans and the zone alone."""
+    """Where a record belongs, from what its producer states, the runs' spans and the zone alone."""
 
     def __init__(
         self, history: History, *, zone: str, first: date, skip_tombstones: bool, amend: bool
@@ -24,7 +24,7 @@ class Belonging:
         """Take the runs and the spans that they saw, in order."""
         span = (history.days[-1] - first).days + 1 if history.days else 0
         self._days = [first + timedelta(days=number) for number in range(span)]
-        # One more midnight closes the last day; what is later has not had its run.
+        # One more midnight ends the last day; records after it have not had their run.
         self._midnights = [_midnight(first + timedelta(days=number), zone) for number in range(span + 1)]
         self._seen: dict[int, list[Seen]] = {}
         for seen in history.seen:
@@ -33,12 +33,12 @@ class Belonging:
         self._late = Where.AMENDED if amend else Where.LATE
 
     def place(self, record: Produced) -> Place:
-        """Say where a record must be found, after the runs that there have been."""
+        """Return where a record must be found after the runs so far."""
         seen = self._seen.get(record.partition, [])
         if not seen or record.offset >= seen[-1].until_offset:
             return Place(Where.NOT_READ)
         if record.offset < seen[0].from_offset:
-            # Lawful only for what is dated before the first day: its run need not look there.
+            # Allowed only for records dated before the first day: its run need not read there.
             lawful = not record.valid or self._number(record) < 0
             return Place(Where.BEFORE_START if lawful else Where.NOWHERE)
         runs = [each.day for each in seen if each.seen_until <= record.offset < each.until_offset]

@@ -1,4 +1,4 @@
-"""A kill in the middle of a run's work, so that it is known to have been in the middle.
+"""Kill a run in the middle of its work, and be sure that it was in the middle.
 
 Relies on the staging folder: what lies there was written by a run that has not committed.
 Never kills a run that has written nothing yet.

@@ -1,4 +1,4 @@
-"""What a lake holds, read as any stranger would: files by the promised globs, manifests as plain JSON.
+"""What a lake holds, read as any other program would: files by the promised globs, manifests as plain JSON.
 
 Relies on pyarrow to read a Parquet file, and on names for a row's place.
 Never trusts a manifest about rows in files.
@@ -50,7 +50,7 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What the manifests say of runs: days, spans in order, the last pending offsets, rows only counted.
+    """What the manifests say about runs: days, spans in order, the last pending offsets, rows only counted.
 
     `targets` are the moves of late files, by their paths below the lake.
     """
@@ -107,10 +107,10 @@ def _day(manifest: dict[str, Any]) -> date:
 
 
 def rows_of(lake: Path, history: History, *, moving: bool) -> Iterator[Row]:
-    """Read every row that a reader can find: of the days, the late ones and the invalid ones.
+    """Yield every row that a reader can find: of the days, the late ones and the invalid ones.
 
-    With `moving` the newest day's late files may be on their way: each counts as moved, be it under its old
-    name, its new one, or both.
+    With `moving` the newest day's late files may be on their way: each counts as moved, whether it has its
+    old name, its new one, or both.
     """
     under_way = f"date={history.days[-1]}/" if moving and history.days else None
     for path in sorted(lake.glob("date=*/**/*.parquet")):
@@ -123,14 +123,14 @@ def rows_of(lake: Path, history: History, *, moving: bool) -> Iterator[Row]:
 
 
 def _borne_out(path: Path, targets: Mapping[str, str]) -> Place:
-    """Say what a file's rows are: a late file's name counts only where a manifest bears it out."""
+    """Return what a file's rows are: a late file's name counts only where a manifest confirms it."""
     name, place = path.as_posix(), place_of(path)
     borne_out = {Where.AMENDED: name in targets.values(), Where.LATE: name not in targets}
     return place if borne_out.get(place.where, True) else Place(Where.ASTRAY, path=name)
 
 
 def place_of(path: Path) -> Place:
-    """Say from a file's path below the lake what its rows are, by the promised names."""
+    """Return what a file's rows are, from its path below the lake and the promised names."""
     day = _dated(path.parts[0])
     match path.parts[1:]:
         case [name] if name.startswith("part-"):
@@ -146,7 +146,7 @@ def place_of(path: Path) -> Place:
 
 
 def _brought_by(name: str) -> date | None:
-    """Say which day's run a late file names."""
+    """Return the day whose run a late file names, or None."""
     named = LATE_NAME.fullmatch(name)
     return date.fromisoformat(named[1]) if named else None
 

@@ -1,7 +1,7 @@
 """Where a record can be, in words that the oracle compares.
 
 Relies on nothing.
-Never says where a record belongs: that is the oracle's.
+Never says where a record belongs: the oracle does.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Place(NamedTuple):
     path: str = ""
 
     def __str__(self) -> str:
-        """Say it in one line."""
+        """Return it in one line."""
         day = f" of {self.day}" if self.day else ""
         happened = f", filed under {self.happened}" if self.happened else ""
         return f"{self.where.value}{day}{happened}{self.path and ' '}{self.path}"

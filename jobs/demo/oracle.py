@@ -1,8 +1,8 @@
-"""The oracle: says from what was produced and from the lake's files whether each record is where it belongs.
+"""The oracle: checks with what was produced and the lake's files whether each record is where it belongs.
 
-Relies on the producer's word, on the promised globs and names, and on `_manifest.json` for what no file can
-say: which run saw an offset first, what is pending, what was only counted, where a late file is to go.
-Never imports the job's settle, decode, commit or audit, nor `offsets`: it would share their mistakes.
+Relies on what the producer states, on the promised globs and names, and on `_manifest.json` for what no file
+shows: which run saw an offset first, what is pending, what was only counted, where a late file is to go.
+Never imports the job's classify, decode, commit or audit, nor `offsets`: it would share their mistakes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Difference:
     found: tuple[str, ...]
 
     def __str__(self) -> str:
-        """Explain it in one line."""
+        """Return it in one line."""
         at = f"partition {self.partition}" + (f" offset {self.offset}" if self.offset is not None else "")
         return f"{at} ({self.kind}): expected {self.expected}; found {' and '.join(self.found) or 'nothing'}"
 
@@ -73,7 +73,7 @@ def judge(
     moving: bool = False,
     skip_tombstones: bool = False,
 ) -> Report:
-    """Compare a statement of truth with a lake; each record once, and each in its right place.
+    """Compare what was produced with a lake: each record must be there once, in its right place.
 
     With `amend` a late row's place is its own day. With `moving`, after a kill, the moves of the newest day
     may be open.
@@ -118,7 +118,7 @@ def _misplaced(
         elif rows and (only := rows[0]) and (wrong := _wrong_values(record, only)):
             yield _difference(record, *wrong)
     for (partition, offset), extra in found.items():
-        # A pending range may lie over a transaction marker, which is no record: only rows are too many.
+        # A pending range may hold a transaction marker, which is no record: only rows count as too many.
         if says := tuple(str(row.place) for row in extra if row):
             yield Difference(
                 partition=partition, offset=offset, kind="never produced", expected="nothing", found=says

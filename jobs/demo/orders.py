@@ -1,7 +1,7 @@
 """The demo's orders: three days as a shop would have produced them, with all that goes wrong there.
 
 Relies on a seed, so that the same days give the same records.
-Never uses the job's decoder, verdict rule or day bounds: what it says of a record is its own word.
+Never uses the job's decoder, verdict rule or day bounds: it states itself what each record is.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Moment(NamedTuple):
 
 
 class Order(NamedTuple):
-    """A record to produce and its maker's word on it; the last three are None where it is not valid."""
+    """A record to produce, and what its producer states; the last three are None where it is not valid."""
 
     partition: int
     key: bytes
@@ -82,13 +82,13 @@ class Order(NamedTuple):
 
 
 def demo_days(now: datetime, zone: str) -> tuple[date, date, date]:
-    """Give three days that end two days before today: they are over, and Kafka takes their stamps."""
+    """Return three days that end two days before today: they are over, and Kafka takes their stamps."""
     last = now.astimezone(ZoneInfo(zone)).date() - timedelta(days=2)
     return last - timedelta(days=2), last - timedelta(days=1), last
 
 
 def make_orders(days: Sequence[date], zone: str, *, count: int = 200_000, seed: int = 7) -> Iterator[Order]:
-    """Make about `count` orders of two or more consecutive days, in the order in which they were sent."""
+    """Yield about `count` orders of two or more consecutive days, in the order in which they were sent."""
     rng = random.Random(seed)
     midnights = [_midnight(day, zone) for day in (*days, days[-1] + timedelta(days=1))]
     moments = sorted([*_sent(rng, midnights, count), *_odd(rng, midnights), *_wrong_clock(rng, midnights)])
@@ -146,7 +146,7 @@ def _odd(rng: random.Random, midnights: Sequence[int]) -> Iterator[Moment]:
 
 
 def _wrong_clock(rng: random.Random, midnights: Sequence[int]) -> Iterator[Moment]:
-    """Let one producer stamp a day ahead for a while on the second day, and one record say 2099."""
+    """Yield records of a producer that stamps a day ahead for a while on the second day, and one of 2099."""
     start = midnights[1] + 14 * HOUR
     for _ in range(STRAYS):
         at = start + rng.randrange(20 * MINUTE)
@@ -161,7 +161,7 @@ def _pick(rng: random.Random, choices: Sequence[T]) -> T:
 def _order(rng: random.Random, number: int, moment: Moment) -> Order:
     customer = int(rng.random() * CUSTOMERS)
     key = f"c-{customer:05d}"
-    # Times are written to the millisecond, so the word on them is cut likewise.
+    # Times are written to the millisecond, so what is stated of them is cut likewise.
     at = moment.event_time // 1000 * 1000
     order_id, amount = f"o-{number:09d}", int(rng.random() * 50_000) / 100
     fields: Fields = {

@@ -1,4 +1,4 @@
-"""Odd and broken payloads, each with its maker's word on whether it is valid and when it happened.
+"""Odd and broken payloads; a payload is in BROKEN or in ODD, which states whether it is valid.
 
 Relies on the demo's columns and on zone-less times being UTC.
 Never asks the decoder: the two are to be compared.
@@ -21,7 +21,7 @@ Fields: TypeAlias = dict[str, object]
 
 
 def instant(micros: int) -> datetime:
-    """Give the instant of a count of microseconds since 1970."""
+    """Return the instant of a count of microseconds since 1970."""
     return EPOCH + timedelta(microseconds=micros)
 
 
@@ -71,4 +71,4 @@ ODD: Final[Mapping[str, Callable[[Fields, int], bytes]]] = {
     "zone-less time": lambda order, at: whole(order, created_at=iso(at).removesuffix("Z")),
     "nanoseconds": lambda order, at: whole(order, created_at=iso(at).replace("Z", "999999Z")),
 }
-"""Odd, but valid, and it happened when it happened: the fraction is cut to microseconds, never rounded."""
+"""Odd, but valid, and with its event time: the fraction is cut to microseconds, never rounded."""

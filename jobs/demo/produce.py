@@ -1,4 +1,4 @@
-"""Put orders into Kafka and take down where each of them came to lie.
+"""Put orders into Kafka and note where each of them lies.
 
 Relies on delivery reports: an offset is known only once the broker has said it.
 Never sends a record twice: the producer is idempotent, and any refused record ends it.
@@ -34,9 +34,9 @@ def create_topic(bootstrap_servers: str, topic: str, *, partitions: int = PARTIT
 def produce(
     bootstrap_servers: str, topic: str, orders: Iterable[Order], *, on_progress: Callable[[int], None]
 ) -> list[Produced]:
-    """Send the orders and give what lies where, by partition and offset.
+    """Send the orders and return what lies where, by partition and offset.
 
-    `on_progress` is told how many were sent so far.
+    `on_progress` is called with how many were sent so far.
 
     Raises:
         KafkaException: a record was refused.

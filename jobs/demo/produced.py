@@ -1,7 +1,7 @@
 """What was produced, as its producer states it: the one thing that the oracle believes.
 
 Relies on pyarrow to keep the statement in one file, so that another process can judge by it.
-Never computed by the job's own decoder or verdict rule: who makes a record says what it is.
+Never computed by the job's own decoder or verdict rule: the producer states what its record is.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from offsets.errors import VerifyFailed
 TOPIC: Final = "orders"
 ZONE: Final = "Europe/Amsterdam"
 WIDTH: Final = 120
-"""How wide tables may be where nobody says."""
+"""How wide tables are where the output is no terminal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class DemoResult:
     kept: Path | None
 
     def document(self) -> dict[str, object]:
-        """Give the result as one JSON-able document."""
+        """Return the result as one JSON-able document."""
         return {
             "right": self.report.right,
             "produced": self.report.produced,
@@ -63,7 +63,7 @@ class DemoResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stage:
-    """What the story is played with."""
+    """What the steps of the demo work with."""
 
     out: Console
     folder: Path
@@ -82,7 +82,7 @@ class _Stage:
 
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
-        """Time one step, and say so when it succeeded."""
+        """Time one step, and print it when it succeeded."""
         started = time.monotonic()
         with self.out.status(name):
             yield
@@ -90,16 +90,16 @@ class _Stage:
         self.say(name, name)
 
     def say(self, what: str, step: str) -> None:
-        """Say what succeeded, and in how many seconds."""
+        """Print what succeeded, and in how many seconds."""
         self.out.print(f"[green]✓[/] {what} [dim]{self.seconds[step]:.1f} s[/]")
 
 
 def run_demo(*, keep: bool, console: Console | None = None, orders: int = 200_000) -> DemoResult:
-    """Play the whole story; with `keep` leave broker and lake, and say how to go on.
+    """Run the whole demo; with `keep` leave broker and lake, and print how to go on.
 
     Raises:
         VerifyFailed: the lake is not what was produced.
-        RunFailed: a command of the story did not end as it must.
+        RunFailed: a command of the demo did not end as it must.
         BrokerUnavailable: the broker cannot be started.
     """
     out = console or Console(highlight=False, soft_wrap=True)
@@ -120,7 +120,7 @@ def run_demo(*, keep: bool, console: Console | None = None, orders: int = 200_00
 
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
-    """Let SIGTERM unwind the story, unless the caller has a handler that does."""
+    """Make SIGTERM end the demo in order, unless the caller has a handler that does."""
 
     def stop(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)

@@ -1,7 +1,7 @@
-"""What the demo shows: tables of the days, one query over the lake, and how to play on.
+"""What the demo shows: tables of the days, one query over the lake, and how to try more.
 
 Relies on rich to draw, and on pyarrow to read the lake as any reader would.
-Never judges: that is the oracle's.
+Never judges: the oracle does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUERY: Final = (
 
 
 def show_killed(out: Console, lake: Path, day: str) -> None:
-    """Say what a killed run left on disk."""
+    """Print what a killed run left on disk."""
     for orphan in sorted(lake.glob(f"_staging/{day}.*")):
         files = [path for path in orphan.rglob("*") if path.is_file()]
         size = sum(path.stat().st_size for path in files) / MIB
@@ -80,7 +80,7 @@ def show_query(out: Console, lake: Path) -> None:
 
 
 def show_kept(out: Console, config: Path, broker: BrokerProcess) -> None:
-    """Say how to play with what was kept, and how to be rid of it."""
+    """Print how to use what was kept, and how to remove it."""
     out.print(
         f"""
 Kept: the broker at {broker.bootstrap_servers} (pid {broker.pid}) and {config.parent}. To play with them:

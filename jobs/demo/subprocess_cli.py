@@ -34,7 +34,7 @@ class Ended:
 
 
 class CommandLine:
-    """Runs `kafka-daily` with one config; what a command says to stderr is kept in a folder of logs."""
+    """Runs `kafka-daily` with one config; what a command writes to stderr is kept in a folder of logs."""
 
     def __init__(self, config: Path, logs: Path, *, width: int) -> None:
         """Take the config and the width that tables may have."""
@@ -68,7 +68,7 @@ class CommandLine:
 
     @contextmanager
     def started(self, *arguments: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-        """Start one command and make sure that it is over, with all its children, when the block is left."""
+        """Start one command; when the block is left, it has ended, with all its children."""
         self._number += 1
         log = self._logs / f"{self._number:02d}-{arguments[0]}.log"
         with log.open("wb") as err, log.with_suffix(".out").open("wb") as out:
@@ -88,7 +88,7 @@ class CommandLine:
 
 
 def _package_path() -> str:
-    """Let the child find this very package, installed or not."""
+    """Return the import path by which a child finds this very package, installed or not."""
     here = str(Path(jobs.__file__).resolve().parents[1])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])
 
