@@ -26,7 +26,7 @@ LISTS_NAME = "_offsets.roaring"
 LONG: Final = 100
 """A set with more ranges than this lies in a file beside the manifest."""
 LOST_LIST: Final = (
-    "Restore the day's folder from a backup. A day between two others can be made anew, too, and so can the "
+    "Restore the day's folder from a backup. A day between two others can be built again too, and so can the "
     "newest: `run --date D --force`."
 )
 ReadList = Callable[[int, int], bytes]

@@ -142,7 +142,7 @@ class LostOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCheckpoint:
-    """Where one partition stands: all below `seen_until` is settled, but for `pending`.
+    """Where one partition stands: all below `seen_until` is settled, except for `pending`.
 
     Pending offsets were read, and judged LATER_DAY. Each run that follows reads them again, until one gives
     them another verdict: as a rule the run of their own day.
@@ -179,7 +179,7 @@ class PartitionCheckpoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What the next run needs, per partition, and the topic it speaks of."""
+    """What the next run needs, per partition, and the topic that it belongs to."""
 
     topic: TopicIdentity
     partitions: tuple[PartitionCheckpoint, ...]

@@ -133,7 +133,7 @@ class History:
     def _by_neighbours(self) -> RecordedDay:
         if self.before is None or not self.after:
             raise LedgerBroken(
-                expected=f"the days before and after {self.date} to tell what it held",
+                expected=f"the days before and after {self.date} to record what it held",
                 found=f"none {'after' if self.before else 'before'} it",
                 do="Restore the day's folder from a backup.",
             )
@@ -141,7 +141,7 @@ class History:
         if after.lossy:
             raise LedgerBroken(
                 expected=f"{after.day.date} to tell where {self.date} ended",
-                found="it accepted a loss, and so tells where it went on instead",
+                found="it accepted a loss, so it tells only where it went on",
                 do="Restore the day's folder from a backup.",
             )
         begins = {each.partition: each.offset for each in after.first_offsets}
@@ -313,7 +313,7 @@ def _check_near(
 
 def _two_in_a_row(day: date, found: str) -> LedgerBroken:
     return LedgerBroken(
-        expected=f"the days beside {day} to tell what it held",
+        expected=f"the days beside {day} to record what it held",
         found=found,
         do="Two days in a row are missing: restore one of them from a backup. If somebody else made the "
         f"folder of {day}, move it away instead.",

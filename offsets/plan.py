@@ -146,7 +146,7 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
 
 
 def next_checkpoint(plan: DayPlan, later: Mapping[int, Offsets], last: Mapping[int, Anchor]) -> Checkpoint:
-    """Derive the next checkpoint: `later` are the LATER_DAY offsets, `last` the last records delivered."""
+    """Make the next checkpoint: `later` are the LATER_DAY offsets, `last` the last records delivered."""
     parts = []
     for span, old in zip(plan.spans, plan.consumed.partitions, strict=True):
         new = last.get(span.partition)

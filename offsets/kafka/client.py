@@ -271,7 +271,7 @@ class Broker:
         give_way: bool = False,
         go_on: bool = False,
     ) -> None:
-        """Read; go on from where a silent broker, or a leader that has not caught up, cut it short."""
+        """Read; go on where a silent broker, or a leader that has not caught up, interrupted the read."""
 
         def read() -> None:
             try:
