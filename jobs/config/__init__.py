@@ -1,4 +1,4 @@
-"""One YAML file to frozen settings: what a run is told before it looks at anything."""
+"""One YAML file to frozen settings: what a run knows before it looks at anything."""
 
 from jobs.config.loader import CONFIG_VARIABLE, KafkaSettings, LakeSettings, Late, Settings, load
 
