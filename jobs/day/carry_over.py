@@ -240,7 +240,7 @@ def _require_held(settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> N
             raise AuditFailed(
                 expected=f"{lost} of partition {partition}, which lie in earlier days, to be late",
                 found="another fate for them",
-                do="The old day stays; staging is kept as evidence. Rebuild under the contract of then.",
+                do="The old day stays; staging is kept as evidence. Rebuild under the day's old contract.",
             )
 
 

@@ -70,7 +70,7 @@ def _hold_gaps(now: Gaps, before: Gaps, *, compacted: bool) -> None:
             do="The old day stays: what it was made of is gone. Restore the day from a backup.",
         )
     if len(shrunk):
-        raise _failed(f"nothing at {shrunk} of partition {now.partition}, as then", "records")
+        raise _failed(f"nothing at {shrunk} of partition {now.partition}, as at the commit", "records")
 
 
 def _fates(tally: tuple[Tally, ...]) -> dict[tuple[int, Verdict], tuple[int, str]]:
