@@ -62,7 +62,7 @@ def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = Non
             raise StoreFailed(
                 expected=f"to remove {left[0]}",
                 found="it is still there",
-                do="Look who may write there, then clean again; no reader looks into it.",
+                do="Find out who may write there, then run `clean` again; no reader looks into it.",
             )
     return found
 

@@ -60,7 +60,7 @@ class LockHolder:
     since: datetime
 
     def __str__(self) -> str:
-        """Name the holder for a person."""
+        """Return the holder as text for a person."""
         return f"run {self.run_id} (pid {self.pid} on {self.host}) since {self.since:%Y-%m-%dT%H:%M:%SZ}"
 
 
@@ -119,7 +119,7 @@ class Lake:
     """The folder of one topic: reading it, and every change that can be made to it."""
 
     def __init__(self, root: Path) -> None:
-        """Point at a lake that need not exist."""
+        """Take the path of a lake, which need not exist."""
         self.root = root
 
     # -- reading
@@ -306,7 +306,7 @@ class Lake:
             raise DayExists(
                 expected=f"{target} to be absent",
                 found="it exists",
-                do="Look who made it; if it holds no manifest, move it away and run the day again.",
+                do="Find out who made it; if it holds no manifest, move it away and run the day again.",
             )
         move(staged, target)
         sync_folder(self.root)
