@@ -76,7 +76,7 @@ class Verified:
 def day_ledger(
     manifest: Manifest, *, amended: int, unexplained: int, kafka: AgainstKafka | None
 ) -> DayLedger:
-    """Sum up a day."""
+    """Make one day's ledger of its manifest and of what was found."""
     sampled = [gap for gap in manifest.gaps if not _proved(gap)]
     return DayLedger(
         date=manifest.day.date,

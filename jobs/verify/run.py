@@ -290,7 +290,7 @@ class _Run:
         self._seen(self._done, self._total)
 
     def verified(self) -> Verified:
-        """Sum up."""
+        """Return what was found, summed up."""
         ledger = tuple(look.ledger for look in self._looks.values() if look.ledger)
         everywhere = Coordinates()
         for look in self._looks.values():
