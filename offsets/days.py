@@ -23,9 +23,13 @@ class Day:
     """A calendar date in a zone, and its instants `[start, end)`; usually 23 to 25 hours long."""
 
     date: date
+    """The calendar date."""
     zone: str
+    """The zone in which it is one."""
     start: datetime
+    """Its first instant."""
     end: datetime
+    """The first instant after it."""
 
     def __post_init__(self) -> None:
         for instant in (self.start, self.end):
@@ -67,10 +71,15 @@ class DayRun:
     """Some `days` in a row from a date on, each `seconds` long and starting where the one before ended."""
 
     from_date: date
+    """The date of the first day."""
     zone: str
+    """The zone of the days."""
     start: datetime
+    """The first instant of the first day."""
     seconds: int
+    """How long each day is."""
     days: int
+    """How many days follow each other."""
 
     def __post_init__(self) -> None:
         _require_utc(self.start)

@@ -93,21 +93,26 @@ class TopicIdentity:
     """The topic that offsets belong to: a recreated topic has another id, a copied one another cluster."""
 
     name: str
+    """The topic's name."""
     topic_id: str
+    """Kafka's id of the topic; a topic that is made anew gets another."""
     cluster_id: str
+    """Kafka's id of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
     """The last delivered record of a partition below `seen_until`, which shows that a topic was refilled.
 
-    A day that delivers nothing keeps it. It is compared before and after each read while Kafka retains it.
-    `timestamp` is Kafka's, in milliseconds; `digest` is the SHA-256 of key and value.
+    It is kept where a day delivers nothing, and compared before and after each read while Kafka retains it.
     """
 
     offset: int
+    """The record's offset."""
     timestamp: int
+    """Kafka's timestamp, in milliseconds since 1970."""
     digest: str
+    """The SHA-256 of the record's key and value."""
 
     def is_of(self, read: Anchor) -> bool:
         """Return whether a record read now is the same one.
@@ -128,8 +133,11 @@ class LostOffsets:
     """Offsets of one partition that Kafka lost before a day settled them, as a person accepted."""
 
     partition: int
+    """The partition."""
     from_offset: int
+    """The first offset that was lost."""
     until_offset: int
+    """The offset after the last that was lost."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.from_offset < self.until_offset:
@@ -149,9 +157,13 @@ class PartitionCheckpoint:
     """
 
     partition: int
+    """The partition."""
     seen_until: int
+    """All offsets below it are settled, but for the pending ones; new offsets begin here."""
     pending: Offsets
+    """Offsets below `seen_until` that were read and belong to a later day."""
     anchor: Anchor | None
+    """The last delivered record below `seen_until`; null where there is none."""
 
     def __post_init__(self) -> None:
         if len(self.pending) and self.pending.until > self.seen_until:
@@ -182,7 +194,9 @@ class Checkpoint:
     """What the next run needs, per partition, and the topic that it belongs to."""
 
     topic: TopicIdentity
+    """The topic that the offsets speak of."""
     partitions: tuple[PartitionCheckpoint, ...]
+    """One entry a partition, ascending."""
 
     def __post_init__(self) -> None:
         _ascending("checkpoint", [part.partition for part in self.partitions])
@@ -218,27 +232,33 @@ class Evidence:
     """How a span's two ends were found, as a kind and a sentence for each."""
 
     start: StartFrom
+    """How the start was found."""
     start_detail: str
+    """The same as a sentence."""
     end: EndFrom
+    """How the end was found."""
     end_detail: str
+    """The same as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What one run reads of one partition.
-
-    `seen_until` is that of the last checkpoint: new offsets begin there, and below it all that is not pending
-    is settled. Reading ends at `until_offset`, the next checkpoint's `seen_until`. `reads` are the
-    offsets that are really read: all that are new or pending, and what lies between them where reading on is
-    cheaper than seeking.
-    """
+    """What one run looks at of one partition."""
 
     partition: int
+    """The partition."""
     from_offset: int
+    """The first offset that is read."""
     seen_until: int
+    """That of the last checkpoint: new offsets begin here, and below it all that is not pending is
+    settled."""
     until_offset: int
+    """Where the reading ended; the `seen_until` of the next checkpoint."""
     reads: Offsets
+    """The offsets that were read: all that were new or pending, and what lies between them where reading on
+    was cheaper than seeking."""
     evidence: Evidence
+    """How the two ends were found."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.from_offset <= self.seen_until <= self.until_offset:
@@ -300,8 +320,11 @@ class Accepted:
     """What a person accepted for this one run."""
 
     contract: tuple[str, ...] = ()
+    """Each changed term of the contract, as `key: old -> new` (`--accept-contract`)."""
     start: tuple[str, ...] = ()
+    """New partitions that begin above offset 0, each as a sentence (`--accept-start`)."""
     loss: tuple[LostOffsets, ...] = ()
+    """Offsets that Kafka lost before a day settled them (`--accept-loss`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -309,7 +332,9 @@ class PartitionStart:
     """The offset at which the lake's knowledge of a partition begins."""
 
     partition: int
+    """The partition."""
     offset: int
+    """Its first offset that the lake knows of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -378,18 +403,21 @@ def after_compaction(cleanup_policy: str | None, before: str | None) -> str | No
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How many rows of one partition met one verdict, and between which offsets.
-
-    `digest` is the SHA-256 of just these offsets as ranges, empty until the audit sets it: equal counts may
-    be of other records.
-    """
+    """How many rows of one partition met one verdict, and between which offsets."""
 
     partition: int
+    """The partition."""
     verdict: Verdict
+    """What became of the rows."""
     rows: int
+    """How many there are."""
     from_offset: int
+    """The first offset among them."""
     until_offset: int
+    """The offset after the last."""
     digest: str = ""
+    """The SHA-256 of just these offsets as ranges, once the audit knows them: equal counts can be of other
+    records. Empty in a manifest of format 1."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rows <= self.until_offset - self.from_offset:
@@ -401,29 +429,40 @@ class FileOffsets:
     """Which offsets of one partition a file holds."""
 
     partition: int
+    """The partition."""
     rows: int
+    """How many of its rows the file holds."""
     from_offset: int
+    """The first offset among them."""
     until_offset: int
+    """The offset after the last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """One Parquet file of a day, by its path below the day's folder.
-
-    `verdict` is IN_DAY, LATE or INVALID. `day` is the day of a late file, `target` the path below the
-    lake to which it is amended, or None where it stays set aside. Event times are instants in UTC.
-    """
+    """One Parquet file of a day."""
 
     path: str
+    """Its path below the day's folder."""
     verdict: Verdict
+    """`in_day`, `late` or `invalid`."""
     rows: int
+    """How many rows it holds."""
     bytes: int
+    """Its size in bytes."""
     sha256: str
+    """The SHA-256 of its bytes."""
     offsets: tuple[FileOffsets, ...]
+    """Which offsets it holds, one entry a partition."""
     event_time_min: datetime | None = None
+    """The earliest event time in it; null for invalid records."""
     event_time_max: datetime | None = None
+    """The latest event time in it; null for invalid records."""
     day: date | None = None
+    """The day that its rows belong to; null but for late ones."""
     target: str | None = None
+    """The path below the lake at which its late rows are amended; null where they stay set aside, and for all
+    other files."""
 
     def __post_init__(self) -> None:
         if self.rows != sum(part.rows for part in self.offsets):
@@ -432,14 +471,14 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
-    """The offsets of a span that Kafka did not deliver: transaction markers, aborted or compacted records.
-
-    `probed` counts the ranges in which a second client found nothing either: all of them, or a sample.
-    """
+    """The offsets of a span that Kafka did not deliver: transaction markers, aborted or compacted records."""
 
     partition: int
+    """The partition."""
     offsets: Offsets
+    """The offsets that were not delivered."""
     probed: int = 0
+    """In how many of their ranges a second client found nothing either: all of them, or a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -447,9 +486,13 @@ class CauseCount:
     """How many records are invalid for one cause, with the coordinate of one of them."""
 
     cause: str
+    """The cause, as a sentence."""
     rows: int
+    """How many records are invalid for it."""
     partition: int
+    """The partition of one of them."""
     offset: int
+    """The offset of that one."""
 
 
 FORMAT_VERSION = 3
@@ -459,35 +502,57 @@ FORMAT_VERSION = 3
 class Manifest:
     """The commit record of one day: what was planned, found and written, and where the next day starts.
 
-    `revision` counts from 1 how often the day was built. `missing_pending` are pending offsets of `consumed`
-    that compaction took. `transactional` tells whether the day's gaps show transactions; None where
-    compaction may have made them. `remade` are amendments of this day that a rebuild wrote anew: it has their
-    new bytes and hashes, and the manifest of the day that brought them has the old ones. `earlier` are the
-    bounds of all days before this one, from the lake's first on; None where an older format lacks them.
+    docs/MANIFEST.md is written from the text below each field, here and in the values that it holds.
     """
 
     run_id: str
+    """The run that wrote it. The names of its files hold it too."""
     revision: int
+    """How often the day was built, counted from 1."""
     day: Day
+    """The day and its bounds."""
     earlier: Runs | None
+    """The bounds of all days before this one, from the lake's first on; null where an older format did not
+    say."""
     topic: TopicIdentity
+    """The topic that was read."""
     contract: Contract
+    """What decides verdict and bytes of a record: the decoder's version, and the config's keys that do."""
     accepted: Accepted
+    """What a person accepted, in this run or when the day was built before."""
     consumed: Checkpoint
+    """The checkpoint that the run started from: the `next` of the day before, less what was lost and
+    accepted."""
     first_offsets: tuple[PartitionStart, ...]
+    """Where the lake's knowledge of each partition began."""
     spans: tuple[Span, ...]
+    """What was read, one entry a partition."""
     cleanup_policy: str | None
+    """The topic's `cleanup.policy`; null where the broker did not show it. It remembers an earlier
+    compaction."""
     transactional: bool | None
+    """Whether the day's gaps show transactions; null where compaction may have made them."""
     gaps: tuple[Gaps, ...]
+    """What Kafka did not deliver, one entry a partition."""
     missing_pending: int
+    """How many pending offsets of `consumed` compaction took."""
     tally: tuple[Tally, ...]
+    """How many rows met each verdict, by partition."""
     causes: tuple[CauseCount, ...]
+    """Why records are invalid, the commonest first."""
     files: tuple[DataFile, ...]
+    """The files of the day, and the late ones that it brought, which may have moved to their `target`."""
     remade: tuple[DataFile, ...]
+    """Amendments of this day that a rebuild wrote anew: of their bytes this manifest tells the truth, and
+    that of the day that brought them no longer does."""
     next: Checkpoint
+    """The checkpoint that the next day starts from."""
     started: datetime
+    """When the tasks were started."""
     audited: datetime
+    """When the audit had held."""
     versions: Mapping[str, str] = field(default_factory=dict)
+    """The versions of Python, of kafka-daily and of the packages that read and wrote."""
 
     def __post_init__(self) -> None:
         if self.earlier is not None:

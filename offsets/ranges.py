@@ -26,19 +26,22 @@ AT_ONCE: Final = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What a manifest says of a set that is listed beside it.
-
-    The set has `offsets` offsets in `ranges` ranges within `[from_offset, until_offset)`. It lies at byte
-    `at` of the list file, takes `bytes` there, in Roaring's portable 64-bit format, and has that SHA-256.
-    """
+    """What a manifest says of a set that is listed beside it."""
 
     offsets: int
+    """How many offsets it has."""
     ranges: int
+    """How many ranges they make."""
     from_offset: int
+    """The first offset."""
     until_offset: int
+    """The offset after the last."""
     at: int
+    """The byte of the list file at which it begins."""
     bytes: int
+    """How many bytes it takes there, in Roaring's portable 64-bit format."""
     sha256: str
+    """The SHA-256 of these bytes."""
 
 
 class Offsets:

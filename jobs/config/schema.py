@@ -1,6 +1,7 @@
-"""The keys of a configuration: their types and defaults, and what a message says was expected.
+"""The keys of a configuration: their types, their defaults and what they mean.
 
-Relies on pydantic. Rules between keys are not here but in `checks`, and the reading is in `read`.
+Relies on pydantic. A key's `description` is what a message says was expected; the text below a key is what
+docs/CONFIG.md says of it, which is written from here. Rules between keys are in jobs/config/checks.py.
 """
 
 from __future__ import annotations
@@ -109,29 +110,42 @@ class SecuritySection(Section):
     protocol: Annotated[Protocol, BeforeValidator(one_of(Protocol))] = Field(
         default=Protocol.PLAINTEXT, description="one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"
     )
+    """Whether TLS is used (SSL, SASL_SSL), and whether a user name and a password (the SASL ones)."""
     mechanism: Annotated[Mechanism, BeforeValidator(one_of(Mechanism))] | None = Field(
         default=None, description="one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"
     )
+    """How the password is proved. SASL_PLAINTEXT and SASL_SSL need it; the others refuse it."""
     username: HiddenText | None = Field(default=None, description="a user name")
+    """The user name. SASL_PLAINTEXT and SASL_SSL need it; the others refuse it."""
     password: HiddenText | None = Field(
         default=None, description="a password, as ${env:NAME} or ${file:PATH}"
     )
+    """The password. SASL_PLAINTEXT and SASL_SSL need it; the others refuse it."""
     ca: TextOrSecret | None = Field(
         default=None, description="the path of a PEM file with the authority's certificates"
     )
+    """The authorities that may sign the broker's certificate. Without it each client trusts those of its own
+    system. For SSL and SASL_SSL only, as all keys below."""
     certificate: TextOrSecret | None = Field(
         default=None, description="the path of a PEM file with our certificate"
     )
+    """The client's own certificate, with the chain that signed it, for brokers that ask for one. It needs
+    `key`."""
     key: TextOrSecret | None = Field(default=None, description="the path of a PEM file with our private key")
+    """The certificate's private key, in PKCS#8 (`-----BEGIN PRIVATE KEY-----`). It needs `certificate`."""
     key_password: HiddenText | None = Field(default=None, description="the password of the private key")
+    """The password of an encrypted private key: such a key needs it, any other refuses it."""
     verify_hostname: Flag = Field(default=True, description="true or false")
+    """Whether the broker's name must be the one in its certificate."""
 
 
 class KafkaSection(Section):
     """Where the topic is."""
 
     bootstrap_servers: Servers = Field(description="host:port, or several with commas or as a list")
+    """Where the cluster is first asked: one broker, or several."""
     timeout: Patience = Field(default=timedelta(seconds=30), description="a duration such as 30s")
+    """How long a broker that does not answer is tried, 1s at least. Then the run ends with 12."""
     security: SecuritySection = Field(default_factory=SecuritySection)
 
 
@@ -139,9 +153,14 @@ class DaySection(Section):
     """What a day is, and when it is over."""
 
     zone: Zone = Field(description="a zone such as Europe/Amsterdam or UTC")
+    """A day is a calendar date in this zone, 23 to 25 hours long where clocks change."""
     first: CalendarDate = Field(description="a date such as 2026-11-01")
+    """The lake's first day. Records dated before it are counted, not written. A lake that has days keeps
+    it."""
     grace: Duration = Field(default=timedelta(hours=1), description="a duration such as 1h")
+    """How long after its end a day is settled. What arrives later is late."""
     headroom: Duration = Field(default=timedelta(hours=24), description="a duration such as 24h")
+    """Warn when Kafka's retention will delete the next offset to be read sooner than this."""
 
 
 class EventTimeSection(Section):
@@ -150,20 +169,28 @@ class EventTimeSection(Section):
     field: DottedPath | None = Field(
         default=None, description="the path of a field such as created_at or meta.created_at"
     )
+    """The field that holds the event time, with dots for nested ones. JSON needs it or `source`, and not
+    both; raw refuses it."""
     source: Annotated[TimeSource, BeforeValidator(one_of(TimeSource))] | None = Field(
         default=None, description="kafka, or no such key where field is given"
     )
+    """Instead of `field`: Kafka's own timestamp. For raw records this is so in any case."""
     format: Annotated[TimeFormat, BeforeValidator(one_of(TimeFormat))] = Field(
         default=TimeFormat.ISO8601, description="one of iso8601, epoch_s, epoch_ms, epoch_us"
     )
+    """How the field is written: as ISO 8601 text, or as a number since 1970 in seconds, milliseconds or
+    microseconds."""
     zone: Zone = Field(default="UTC", description="a zone such as Europe/Amsterdam or UTC")
+    """The zone of times that name none."""
 
 
 class ValiditySection(Section):
     """How far an event time may lie from Kafka's own timestamp."""
 
     past: Duration = Field(default=timedelta(days=30), description="a duration such as 30d")
+    """How long before Kafka's timestamp an event may have happened. One that is older is invalid."""
     future: Duration = Field(default=timedelta(days=1), description="a duration such as 1d")
+    """How long after Kafka's timestamp an event may claim to happen. One that is later is invalid."""
 
 
 class RecordSection(Section):
@@ -172,37 +199,59 @@ class RecordSection(Section):
     format: Annotated[RecordFormat, BeforeValidator(one_of(RecordFormat))] = Field(
         default=RecordFormat.JSON, description="one of json, raw"
     )
+    """How a record's value is read. raw keeps value, key and headers as bytes."""
     columns: Mapped = Field(
         default_factory=dict, description="a mapping of column names to types such as order_id: string"
     )
+    """The columns, by their names in JSON; JSON needs one at least, raw refuses them. Types: `string`,
+    `boolean`, `int`, `bigint`, `float`, `double`, `decimal(10,2)`, `date`, `timestamp`, `binary` (base64 in
+    JSON), `json` (any value, kept as its text), `array<...>`, `struct<name:type,...>`, `map<string,...>`.
+    Missing and null are null; a value of another type makes the record invalid. Reserved in any case: `date`,
+    `event_time`, `kafka_*`."""
     kafka_columns: Annotated[list[KafkaColumn], BeforeValidator(_kafka_columns)] = Field(
         default_factory=list, description="a list of key, headers"
     )
+    """What else of the record is written: key as kafka_key, headers as kafka_headers. Headers that are not
+    named here are not read at all. raw always keeps both."""
 
 
 class LakeSection(Section):
     """Where days are written, and in which files."""
 
     path: Folder = Field(description="the path of a folder such as ./lake/orders")
+    """The lake's folder, which is made where it is missing. A relative path counts from the config's
+    folder."""
     target_file_size: Size = Field(default=ByteSize(256 * 1024**2), description="a size such as 256MiB")
+    """The size that files should have; none grows beyond 1.15 times it. At least 1MiB. Where only
+    `min_file_size` is written, this is eight times it, and 256MiB at least."""
     min_file_size: Size = Field(default=ByteSize(32 * 1024**2), description="a size such as 32MiB")
+    """The size below which no file stays but a remainder; at most the target. Where it is not written, it is
+    an eighth of the target, and 32MiB at most."""
     compression: Annotated[Compression, BeforeValidator(one_of(Compression))] = Field(
         default=Compression.ZSTD, description="one of zstd, snappy, gzip, none"
     )
+    """How Parquet pages are compressed."""
     shared: Flag = Field(default=False, description="true or false")
+    """Say true where spark.master is a cluster and each node sees the path. A cluster is refused without
+    it."""
 
 
 class InvalidSection(Section):
     """How many invalid records a day may have."""
 
     limit: Share = Field(default=0.001, description="a share such as 0.1% or 0.001")
+    """The share of the judged records that may be invalid. A day with more of them is not committed (26),
+    unless `floor` allows it. 100% lets any day pass."""
     floor: Count = Field(default=100, description="a number of records such as 100")
+    """So many invalid records pass whatever their share, if they are not most of the records that have a
+    value."""
 
 
 class ConfigFile(Section):
     """The whole configuration of one topic."""
 
     topic: TopicName = Field(description="the name of a topic such as orders")
+    """The topic. All its partitions are read. Its name has 1 to 249 of the characters `a-z A-Z 0-9 . _ -`."""
     kafka: KafkaSection
     day: DaySection
     event_time: EventTimeSection = Field(default_factory=EventTimeSection)
@@ -212,10 +261,16 @@ class ConfigFile(Section):
     tombstones: Annotated[Tombstones, BeforeValidator(one_of(Tombstones))] = Field(
         default=Tombstones.QUARANTINE, description="one of quarantine, skip"
     )
+    """What becomes of a record without a value: quarantine writes it to `_invalid/`, skip counts it. raw
+    keeps it as a row, and refuses skip."""
     invalid: InvalidSection = Field(default_factory=InvalidSection)
     late: Annotated[Late, BeforeValidator(one_of(Late))] = Field(
         default=Late.AMEND, description="one of amend, set_aside"
     )
+    """What becomes of a record dated before its day. amend: once that night's day is committed, it is brought
+    into the day that it belongs to. set_aside: it stays in `_late/` of the day that settled it."""
     spark: Mapped = Field(
         default_factory=dict, description="a mapping of Spark's settings such as spark.master: local[*]"
     )
+    """Spark's own settings. What the job fixes (time zone, jars, Python, Arrow's batches) is refused, each
+    with the reason. spark.master is local[*] where it is not written."""

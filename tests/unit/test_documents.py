@@ -1,0 +1,125 @@
+"""The references below docs/ are what the code gives, and leave out no key and no field."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jobs.config.problems import Problems, dotted
+from jobs.config.read import read
+from jobs.config.schema import ConfigFile
+from offsets.manifest import from_json, to_json
+from offsets.model import Manifest
+from offsets.ranges import Listing, Offsets
+from tests import documents
+from tests.support.manifests import full
+
+LEAVES = [
+    (path, name, field)
+    for path, section in documents.sections(ConfigFile)
+    for name, field, _ in documents.keys(section)
+]
+
+
+@pytest.mark.parametrize("path", documents.DOCUMENTS, ids=lambda path: path.name)
+def test_a_reference_is_what_the_code_gives(path: Path) -> None:
+    if path.read_text(encoding="utf-8") != documents.DOCUMENTS[path]():
+        pytest.fail(
+            f"expected {path.name} as the code gives it, found another text; run `{documents.COMMAND}`"
+        )
+
+
+def test_every_key_of_the_configuration_says_what_it_means_and_what_is_expected() -> None:
+    sections = documents.sections(ConfigFile)
+    silent = [
+        dotted((*path, name))
+        for path, section in sections
+        for name, field, meaning in documents.keys(section)
+        if not (meaning and field.description)
+    ]
+    assert silent == []
+
+
+def test_every_field_of_a_manifest_says_what_it_means() -> None:
+    silent = [
+        f"{kind.__name__}.{name}"
+        for kind in documents.kinds()
+        for name, _, meaning in documents.fields(kind)
+        if not meaning
+    ]
+    assert silent == []
+
+
+def test_every_key_has_an_example_in_the_reference() -> None:
+    rows = [line.split(" | ") for line in documents.config_reference().splitlines() if line.startswith("| `")]
+    assert len(rows) == len(LEAVES)
+    assert [row[0] for row in rows if not row[3].strip()] == []
+
+
+def test_a_default_in_the_reference_reads_as_the_default() -> None:
+    unlike = []
+    for path, name, field in LEAVES:
+        if (shown := documents.shown_default(field)) not in ("required", "none"):
+            problems = Problems()
+            written = read(ConfigFile, nested((*path, name), shown.strip("`")), problems)
+            default = field.get_default(call_default_factory=True, validated_data={})
+            if value_at(written, (*path, name)) != default or problems.touch((*path, name)):
+                unlike.append(dotted((*path, name)))
+    assert unlike == []
+
+
+def test_a_key_is_required_in_the_reference_where_the_loader_misses_it() -> None:
+    problems = Problems()
+    read(ConfigFile, {}, problems)
+    required = [(*path, name) for path, name, field in LEAVES if documents.shown_default(field) == "required"]
+    assert sorted(required) == sorted(problem.path for problem in problems)
+
+
+def test_each_name_in_a_written_manifest_is_in_the_reference() -> None:
+    listed = {f"`{field.name}`" for field in dataclasses.fields(Listing)}
+    rows = [line.split(" | ") for line in documents.manifest_reference().splitlines()]
+    known = {row[0].removeprefix("| ") for row in rows if row[0].startswith("| `")}
+    long = dataclasses.replace(full(), gaps=tuple(many_gaps()))
+    assert listed <= {f"`{name}`" for name in names(json.loads(to_json(long)))} <= known
+
+
+def test_the_manifest_that_is_shown_is_one_that_can_be_read() -> None:
+    text = documents.MANIFEST.read_bytes()
+    assert isinstance(from_json(text, documents.MANIFEST.name), Manifest)
+
+
+def nested(path: tuple[str, ...], value: str) -> object:
+    tree: object = value
+    for name in reversed(path):
+        tree = {name: tree}
+    return tree
+
+
+def value_at(config: object, path: tuple[str, ...]) -> object:
+    for name in path:
+        config = getattr(config, name)
+    return config
+
+
+def many_gaps() -> Iterator[Any]:
+    offsets = Offsets([(at, at + 1) for at in range(0, 400, 2)])
+    for gap in full().gaps:
+        yield dataclasses.replace(gap, offsets=offsets)
+
+
+def names(value: object) -> Iterator[str]:
+    """Return the names of a manifest's text, but those of the contract and of the versions."""
+    match value:
+        case dict():
+            yield from value
+            for name, inner in value.items():
+                if name not in ("contract", "versions"):
+                    yield from names(inner)
+        case list():
+            for inner in value:
+                yield from names(inner)
