@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,12 @@ from offsets.ranges import Listing, Offsets
 from tests import documents
 from tests.support.manifests import full
 
+PAGES = [
+    documents.ROOT / "README.md",
+    *(page for page in (documents.ROOT / "docs").rglob("*.md") if page.name != "MANIFEST.md"),
+]
+LINK = re.compile(r"\]\(([^)#]+)\)")
+NAMED = re.compile(r"`((?:jobs|offsets|tests|docs|conf)/[\w./-]+)`")
 LEAVES = [
     (path, name, field)
     for path, section in documents.sections(ConfigFile)
@@ -93,6 +101,33 @@ def test_the_manifest_that_is_shown_is_one_that_can_be_read() -> None:
     assert isinstance(from_json(text, documents.MANIFEST.name), Manifest)
 
 
+def test_each_file_that_a_page_names_is_there() -> None:
+    named: set[tuple[str, Path]] = set()
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        links = (link for link in LINK.findall(text) if "://" not in link)
+        named |= {(page.name, page.parent / link) for link in links}
+        named |= {(page.name, documents.ROOT / name) for name in NAMED.findall(text)}
+    assert len(named) > 100, "the patterns find no names any more"
+    assert sorted((page, str(path)) for page, path in named if not path.exists()) == []
+
+
+def test_the_architecture_names_each_room_and_the_floors_as_they_are_held() -> None:
+    text = (documents.ROOT / "docs" / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    packages = {
+        path.parent for room in ("jobs", "offsets") for path in documents.ROOT.glob(f"{room}/**/__init__.py")
+    }
+    rooms = {f"`{path.relative_to(documents.ROOT)}/`" for path in packages}
+    assert {room for room in rooms if f"| {room} |" not in text} == set()
+    project = tomllib.loads((documents.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    contracts = project["tool"]["importlinter"]["contracts"]
+    held = {each["containers"][0]: each["layers"] for each in contracts if each["type"] == "layers"}
+    head, *lines = text.split("```")[1].strip().splitlines()
+    middle = head.index("offsets")
+    columns = {"jobs": [line[:middle] for line in lines], "offsets": [line[middle:] for line in lines]}
+    assert {name: [cell.strip() for cell in cells if cell.strip()] for name, cells in columns.items()} == held
+
+
 def nested(path: tuple[str, ...], value: str) -> object:
     tree: object = value
     for name in reversed(path):
@@ -123,3 +158,5 @@ def names(value: object) -> Iterator[str]:
         case list():
             for inner in value:
                 yield from names(inner)
+        case _:
+            pass
