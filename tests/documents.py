@@ -63,7 +63,7 @@ Do not edit it: edit the schema. [conf/example.yaml](../conf/example.yaml) is a 
 - **Text.** Each scalar is read by its key: `no`, `010` and `1:30` are never turned into something else.
 - **References.** Each value may hold `${{env:NAME}}`, a variable of the environment, and
   `${{file:PATH}}`, the text of a file without the line ends after it. `$${{` stands for `${{`. A reference
-  that leads nowhere is an error. What came from one is never repeated in a message.
+  that leads nowhere is an error. A message about the configuration never repeats what came from one.
 - **Secrets.** Below `kafka.security` the values of `username`, `password` and `key_password`, and all that
   came from a reference, are hidden from logs and messages. A password may stand in the file itself; a
   reference keeps it out of it.
