@@ -211,8 +211,8 @@ class RecordSection(Section):
     kafka_columns: Annotated[list[KafkaColumn], BeforeValidator(_kafka_columns)] = Field(
         default_factory=list, description="a list of key, headers"
     )
-    """What else of the record is written: key as `kafka_key`, headers as `kafka_headers`. Headers that are not
-    named here are not read at all. raw always keeps both, and refuses a shorter list."""
+    """What else of the record is written: key as `kafka_key`, headers as `kafka_headers`. Headers that are
+    not named here are not read at all. raw always keeps both, and refuses a shorter list."""
 
 
 class LakeSection(Section):
