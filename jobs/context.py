@@ -13,7 +13,7 @@ from pathlib import Path
 from jobs import config, logs
 from jobs.config import Settings
 from jobs.config.secrets import Secret
-from jobs.day.plan import Desk, Engine
+from jobs.day.plan import Engine, Pipeline
 from jobs.lake.posix import Lake
 from offsets.kafka.reader import TopicReader
 from offsets.plan import Accept
@@ -31,8 +31,8 @@ def open_context(
     path: Path | None,
     accept: Accept | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
-) -> Iterator[Desk]:
-    """Give a desk; broker and Spark are started by their first use."""
+) -> Iterator[Pipeline]:
+    """Give a pipeline; broker and Spark are started by their first use."""
     settings = load(path)
     run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
     logs.bind(run_id=run_id)
@@ -52,7 +52,7 @@ def open_context(
 
             return stack.enter_context(Spark(settings.spark, _revealed(settings.kafka.spark)))
 
-        yield Desk(
+        yield Pipeline(
             settings=settings,
             lake=Lake(settings.lake.path),
             broker=broker,

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from jobs.config import Late
-from jobs.day.plan import Desk, plan_patiently
+from jobs.day.plan import Pipeline, plan_patiently
 from jobs.lake.late import finish_moves, has_unfinished_moves
 from jobs.lake.posix import sync_folder
 from jobs.stages import StageTimer, audit_day, lock_holder, run_stamp, run_tasks, staging
@@ -62,52 +62,54 @@ class Outcome:
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-def run_day(desk: Desk, day: date) -> Outcome:
+def run_day(pipeline: Pipeline, day: date) -> Outcome:
     """Settle one day: all of it, or nothing.
 
     Raises:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     # 1 ledger: a committed day is done, without the lock; what was seen may not have been durable yet
-    if (committed := read_manifest(desk.lake, day)) and not has_unfinished_moves(desk.lake, committed):
-        sync_folder(desk.lake.root)
+    if (committed := read_manifest(pipeline.lake, day)) and not has_unfinished_moves(
+        pipeline.lake, committed
+    ):
+        sync_folder(pipeline.lake.root)
         return Outcome(manifest=committed, already=True)
     # 2 lock: from here on this run is the lake's one writer; what the last one left open comes first, so that
     # no day but the newest ever has an open move
-    with desk.lake.lock(lock_holder(desk)):
-        ledger = read_ledger(desk.lake)
-        amended: Mapping[date, int] = finish_moves(desk.lake, ledger.newest) if ledger.newest else {}
-        if ledger.holds(day) and (committed := read_manifest(desk.lake, day)):
+    with pipeline.lake.lock(lock_holder(pipeline)):
+        ledger = read_ledger(pipeline.lake)
+        amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
+        if ledger.holds(day) and (committed := read_manifest(pipeline.lake, day)):
             return Outcome(manifest=committed, already=True, amended=amended)
         steps = StageTimer()
         # 3 plan
-        planned = plan_patiently(desk, ledger, day)
+        planned = plan_patiently(pipeline, ledger, day)
         plan = planned.plan
         steps.end("plan")
         log.info("planned", day=str(day), offsets=plan.offsets, partitions=len(plan.spans))
         # 4-6 read, settle, write: in the tasks, into staging
-        with staging(desk, day) as staged:
-            started = desk.now()
-            reports = run_tasks(desk, planned, staged, steps)
+        with staging(pipeline, day) as staged:
+            started = pipeline.now()
+            reports = run_tasks(pipeline, planned, staged, steps)
             steps.end("read_settle_write")
             log.info("settled", day=str(day), tasks=len(reports))
             # 7 audit
-            audited = audit_day(desk, plan, reports, staged)
+            audited = audit_day(pipeline, plan, reports, staged)
             steps.end("audit")
             log.info("audited", day=str(day), files=len(audited.files))
             # 8 commit
-            manifest = _commit(desk, staged, audited, started)
+            manifest = _commit(pipeline, staged, audited, started)
             steps.end("commit")
-            log.info("committed", day=str(day), run=desk.run_id)
+            log.info("committed", day=str(day), run=pipeline.run_id)
             # 9 publish: late rows reach the days that they belong to
-            amended = Counter(amended) + Counter(finish_moves(desk.lake, manifest))
+            amended = Counter(amended) + Counter(finish_moves(pipeline.lake, manifest))
             steps.end("publish")
             log.info("published", day=str(day), amended=sum(amended.values()))
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=steps.seconds)
 
 
-def _commit(desk: Desk, staged: Path, audited: Audited, started: datetime) -> Manifest:
+def _commit(pipeline: Pipeline, staged: Path, audited: Audited, started: datetime) -> Manifest:
     from jobs.day.commit import commit
 
-    amend = desk.settings.late is Late.AMEND
-    return commit(desk.lake, staged, audited, run_stamp(desk, started), amend=amend)
+    amend = pipeline.settings.late is Late.AMEND
+    return commit(pipeline.lake, staged, audited, run_stamp(pipeline, started), amend=amend)

@@ -11,13 +11,19 @@ import os
 import sys
 import threading
 import warnings
-from collections.abc import MutableMapping
-from typing import Any, TextIO
+from collections.abc import Callable, MutableMapping
+from contextvars import ContextVar, copy_context
+from functools import partial
+from typing import Any, TextIO, TypeVar
 
 import structlog
 
+T = TypeVar("T")
+
 _names: dict[str, str] = {}
-"""What every document names. Not a context variable, since threads do not inherit those."""
+"""What every document names."""
+_scope: ContextVar[dict[str, str] | None] = ContextVar("_scope", default=None)
+"""What the documents of one topic name, where several run at once."""
 
 
 def for_people() -> bool:
@@ -45,12 +51,28 @@ def configure() -> None:
 
 
 def bind(**names: str) -> None:
-    """Put names into every document from here on."""
-    _names.update(names)
+    """Put names into every document from here on; inside `scoped`, into its own alone."""
+    scope = _scope.get()
+    (_names if scope is None else scope).update(names)
+
+
+def scoped(work: Callable[..., T]) -> Callable[..., T]:
+    """Return work that binds names of its own."""
+
+    def run(*arguments: object) -> T:
+        _scope.set({})
+        return work(*arguments)
+
+    return partial(copy_context().run, run)
+
+
+def inherited(work: Callable[..., T]) -> Callable[..., T]:
+    """Return work for another thread, whose documents name what this thread's do."""
+    return partial(copy_context().run, work)
 
 
 def _named(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    return {**_names, **event}
+    return {**_names, **(_scope.get() or {}), **event}
 
 
 def _renderers() -> list[structlog.typing.Processor]:

@@ -29,7 +29,7 @@ from jobs.day.carry_over import (
     strangers_in,
 )
 from jobs.day.compare import require_same_verdicts, with_recorded_anchors
-from jobs.day.plan import Desk, PlannedRun, plan_patiently
+from jobs.day.plan import Pipeline, PlannedRun, plan_patiently
 from jobs.day.remake import remake
 from jobs.day.sizing import bytes_per_row
 from jobs.lake.late import finish_moves
@@ -67,56 +67,56 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 
-def rebuild_day(desk: Desk, day: date) -> Outcome:
+def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
     """Build a committed day again and exchange it for the old one: all of it, or nothing.
 
     Raises:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
-    with desk.lake.lock(lock_holder(desk)):
-        removed = not desk.lake.has_manifest(day) and bool(desk.lake.amended_by(day))
-        history = read_history(desk.lake, day, removed=removed)
-        _require_nothing_accepted(desk, history)
-        require_no_strangers(desk.lake, history, desk.settings.topic)
-        require_all_brought(desk.lake, history)
+    with pipeline.lake.lock(lock_holder(pipeline)):
+        removed = not pipeline.lake.has_manifest(day) and bool(pipeline.lake.amended_by(day))
+        history = read_history(pipeline.lake, day, removed=removed)
+        _require_nothing_accepted(pipeline, history)
+        require_no_strangers(pipeline.lake, history, pipeline.settings.topic)
+        require_all_brought(pipeline.lake, history)
         if history.newest:
-            finish_moves(desk.lake, history.newest, leave_gone=history.newest is not history.own)
+            finish_moves(pipeline.lake, history.newest, leave_gone=history.newest is not history.own)
         steps = StageTimer()
         recorded = history.recorded() if history.known else None
-        planned = _plan_again(desk, history, recorded) if recorded else _plan_anew(desk, history)
+        planned = _plan_again(pipeline, history, recorded) if recorded else _plan_anew(pipeline, history)
         plan = planned.plan
-        kept = kept_of(desk.lake, history, desk.settings.topic)
+        kept = kept_of(pipeline.lake, history, pipeline.settings.topic)
         steps.end("plan")
         log.info("rebuilding", day=str(day), offsets=plan.offsets, revision=kept.revision)
-        with staging(desk, day, lambda staged: _holds_strangers(desk, history, staged)) as staged:
-            if desk.lake.day_folder(day).exists():
-                desk.lake.require_exchange(staged)
-            started = desk.now()
-            reports = run_tasks(desk, planned, staged, steps)
+        with staging(pipeline, day, lambda staged: _holds_strangers(pipeline, history, staged)) as staged:
+            if pipeline.lake.day_folder(day).exists():
+                pipeline.lake.require_exchange(staged)
+            started = pipeline.now()
+            reports = run_tasks(pipeline, planned, staged, steps)
             steps.end("read_settle_write")
             few_invalid = recorded is None or plan.contract != recorded.contract
-            audited = audit_day(desk, plan, reports, staged, few_invalid=few_invalid)
+            audited = audit_day(pipeline, plan, reports, staged, few_invalid=few_invalid)
             if recorded:
                 require_same_verdicts(audited, recorded)
                 audited = with_recorded_anchors(audited, recorded)
-            require_still_there(desk.lake, history, audited.gaps)
-            remade = tuple(remake(desk, history, kept.damaged, staged))
+            require_still_there(pipeline.lake, history, audited.gaps)
+            remade = tuple(remake(pipeline, history, kept.damaged, staged))
             steps.end("audit")
-            require_no_strangers(desk.lake, history, desk.settings.topic)
-            amend = recorded is None and desk.settings.late is Late.AMEND
-            manifest = _exchange(desk, staged, audited, kept, remade, started, amend=amend)
+            require_no_strangers(pipeline.lake, history, pipeline.settings.topic)
+            amend = recorded is None and pipeline.settings.late is Late.AMEND
+            manifest = _exchange(pipeline, staged, audited, kept, remade, started, amend=amend)
             steps.end("commit")
-            log.info("rebuilt", day=str(day), run=desk.run_id, revision=manifest.revision)
+            log.info("rebuilt", day=str(day), run=pipeline.run_id, revision=manifest.revision)
         newest = history.after[-1] if history.after else manifest
-        amended = finish_moves(desk.lake, newest, leave_gone=newest is not manifest)
+        amended = finish_moves(pipeline.lake, newest, leave_gone=newest is not manifest)
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=steps.seconds)
 
 
-def _holds_strangers(desk: Desk, history: History, staged: Path) -> bool:
+def _holds_strangers(pipeline: Pipeline, history: History, staged: Path) -> bool:
     """Return whether somebody wrote into the old folder just before the exchange, and name what."""
     old = staged / "day"
     try:
-        strange = [str(old / name) for name in strangers_in(old, history, desk.settings.topic)]
+        strange = [str(old / name) for name in strangers_in(old, history, pipeline.settings.topic)]
     except StoreFailed as refused:  # the day is committed, and what cannot be seen is kept too
         strange = [f"{refused.found} when trying {refused.expected}"]
     if strange:
@@ -128,10 +128,10 @@ def _holds_strangers(desk: Desk, history: History, staged: Path) -> bool:
     return bool(strange)
 
 
-def _require_nothing_accepted(desk: Desk, history: History) -> None:
+def _require_nothing_accepted(pipeline: Pipeline, history: History) -> None:
     """Check that no loss is accepted for a day that is built again from just the offsets that made it."""
-    options = [f"--accept-loss {lost}" for lost in desk.accept.loss]
-    if history.known and desk.accept.start:
+    options = [f"--accept-loss {lost}" for lost in pipeline.accept.loss]
+    if history.known and pipeline.accept.start:
         options.append("--accept-start")
     if options:
         raise ConfigError(
@@ -141,12 +141,12 @@ def _require_nothing_accepted(desk: Desk, history: History) -> None:
         )
 
 
-def _plan_again(desk: Desk, history: History, recorded: RecordedDay) -> PlannedRun:
-    plan = _plan(desk, history, recorded)
+def _plan_again(pipeline: Pipeline, history: History, recorded: RecordedDay) -> PlannedRun:
+    plan = _plan(pipeline, history, recorded)
     return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
 
 
-def _plan_anew(desk: Desk, history: History) -> PlannedRun:
+def _plan_anew(pipeline: Pipeline, history: History) -> PlannedRun:
     """Plan the newest day, whose manifest is gone, as a run would; it ends where its files end, or later.
 
     Raises:
@@ -155,14 +155,14 @@ def _plan_anew(desk: Desk, history: History) -> PlannedRun:
     """
     day = history.date
     try:
-        planned = plan_patiently(desk, history.ledger, day, again=True)
+        planned = plan_patiently(pipeline, history.ledger, day, again=True)
     except OffsetsLost as lost:
         raise _not_again(lost, day) from None
     plan = planned.plan
     if plan.compacted is not False:
         raise _compacted(plan.cleanup_policy)
-    held = held_between(desk.lake, history, plan.topic.name)
-    edges = desk.broker().watermarks(plan.topic.name, [span.partition for span in plan.spans])
+    held = held_between(pipeline.lake, history, plan.topic.name)
+    edges = pipeline.broker().watermarks(plan.topic.name, [span.partition for span in plan.spans])
     spans = [
         _reaching(span, part.pending, held[span.partition], edges[span.partition].last_stable)
         if span.partition in held
@@ -220,9 +220,9 @@ def _reaching(span: Span, pending: Offsets, held: tuple[int, int], last_stable: 
     )
 
 
-def _plan(desk: Desk, history: History, recorded: RecordedDay) -> DayPlan:
+def _plan(pipeline: Pipeline, history: History, recorded: RecordedDay) -> DayPlan:
     """Plan to read again what was read then."""
-    described = desk.broker().describe(desk.settings.topic)
+    described = pipeline.broker().describe(pipeline.settings.topic)
     topic = recorded.consumed.topic
     if described.identity != topic:
         raise TopicChanged(
@@ -233,11 +233,11 @@ def _plan(desk: Desk, history: History, recorded: RecordedDay) -> DayPlan:
     policy = after_compaction(described.cleanup_policy, history.policy)
     if recorded.manifest is None and is_compacted(policy) is not False:
         raise _compacted(policy)
-    require_retained(desk, recorded.spans)
+    require_retained(pipeline, recorded.spans)
     earlier = history.earlier
     old = recorded.manifest.accepted if recorded.manifest else Accepted()
-    contract = desk.settings.rules.contract(desk.settings.zone, (earlier or (recorded.day,))[0].date)
-    changes = _changes(desk, contract, recorded)
+    contract = pipeline.settings.rules.contract(pipeline.settings.zone, (earlier or (recorded.day,))[0].date)
+    changes = _changes(pipeline, contract, recorded)
     return recorded.plan(
         earlier=earlier,
         contract=contract,
@@ -248,9 +248,9 @@ def _plan(desk: Desk, history: History, recorded: RecordedDay) -> DayPlan:
     )
 
 
-def _changes(desk: Desk, now: Contract, recorded: RecordedDay) -> tuple[str, ...]:
+def _changes(pipeline: Pipeline, now: Contract, recorded: RecordedDay) -> tuple[str, ...]:
     changes = now.changes_from(recorded.contract)
-    if changes and not desk.accept.contract:
+    if changes and not pipeline.accept.contract:
         raise ContractChanged(
             expected=f"the contract of {recorded.day.date}",
             found="; ".join(changes),
@@ -261,7 +261,7 @@ def _changes(desk: Desk, now: Contract, recorded: RecordedDay) -> tuple[str, ...
 
 
 def _exchange(
-    desk: Desk,
+    pipeline: Pipeline,
     staged: Path,
     audited: Audited,
     kept: CarriedOver,
@@ -272,6 +272,6 @@ def _exchange(
 ) -> Manifest:
     from jobs.day.commit import recommit
 
-    files = kept.to_place(audited.files, staged / "kept", file_options(desk, audited.plan))
-    stamp = run_stamp(desk, started)
-    return recommit(desk.lake, staged, audited, files, kept, remade, stamp, amend=amend)
+    files = kept.to_place(audited.files, staged / "kept", file_options(pipeline, audited.plan))
+    stamp = run_stamp(pipeline, started)
+    return recommit(pipeline.lake, staged, audited, files, kept, remade, stamp, amend=amend)

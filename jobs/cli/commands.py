@@ -138,9 +138,9 @@ def plan(
         from jobs.day.plan import expected_files, preview
 
         accept = _accepted(accept_contract, accept_start, accept_loss, on)
-        with open_context(config, accept) as desk:
-            seen = preview(desk, on.date() if on else None)
-            files = expected_files(desk, seen.planned, os.cpu_count() or 1) if seen.planned else None
+        with open_context(config, accept) as pipeline:
+            seen = preview(pipeline, on.date() if on else None)
+            files = expected_files(pipeline, seen.planned, os.cpu_count() or 1) if seen.planned else None
         if json:
             tables.document(tables.preview_document(seen, files))
         else:
@@ -174,11 +174,11 @@ def run(
             _require_day("--force", on)
             from jobs.rebuild import rebuild_day as run_day
         try:
-            with tables.progress("settling") as bar, open_context(config, accept, bar) as desk:
-                coming = cache(lambda: next_due(desk))
-                for day in _days(on, from_, to, lambda: due_days(desk, *coming())):
+            with tables.progress("settling") as bar, open_context(config, accept, bar) as pipeline:
+                coming = cache(lambda: next_due(pipeline))
+                for day in _days(on, from_, to, lambda: due_days(pipeline, *coming())):
                     bar.say(f"settling {day}")
-                    done = run_day(desk, day)
+                    done = run_day(pipeline, day)
                     outcomes.append(tables.outcome_document(done))
                     if not json:
                         tables.outcome(done)
@@ -276,8 +276,8 @@ def verify(
         from jobs.context import open_context
         from jobs.verify.run import verify as check
 
-        with tables.progress("verifying") as bar, open_context(config) as desk:
-            found = check(desk.lake, on.date() if on else None, bar, level, desk.broker)
+        with tables.progress("verifying") as bar, open_context(config) as pipeline:
+            found = check(pipeline.lake, on.date() if on else None, bar, level, pipeline.broker)
         if not json:
             tables.verified(found)
         if found.problems:

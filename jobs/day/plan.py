@@ -71,7 +71,7 @@ class PlannedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class Pipeline:
     """All that a run works with."""
 
     settings: Settings
@@ -100,69 +100,69 @@ class Preview:
     unfinished_moves: tuple[str, ...] = ()
 
 
-def preview(desk: Desk, day: date | None) -> Preview:
+def preview(pipeline: Pipeline, day: date | None) -> Preview:
     """Foresee what a run does with one day, or without one with the first that is due; touches nothing."""
-    return read_twice(lambda: _preview(desk, day))
+    return read_twice(lambda: _preview(pipeline, day))
 
 
-def _preview(desk: Desk, day: date | None) -> Preview:
-    ledger = read_ledger(desk.lake)
-    next_day, due_at = _next_due(desk, ledger)
-    seen = Preview(due=tuple(due_days(desk, next_day, due_at)), next_day=next_day, due_at=due_at)
-    if day and ledger.holds(day) and (committed := read_manifest(desk.lake, day)):
+def _preview(pipeline: Pipeline, day: date | None) -> Preview:
+    ledger = read_ledger(pipeline.lake)
+    next_day, due_at = _next_due(pipeline, ledger)
+    seen = Preview(due=tuple(due_days(pipeline, next_day, due_at)), next_day=next_day, due_at=due_at)
+    if day and ledger.holds(day) and (committed := read_manifest(pipeline.lake, day)):
         newest = day + ONE_DAY == next_day
-        moves = unfinished_moves(desk.lake, committed) if newest else ()
+        moves = unfinished_moves(pipeline.lake, committed) if newest else ()
         return replace(seen, committed=committed, unfinished_moves=tuple(moves))
     wanted = day or next(iter(seen.due), None)
-    return replace(seen, planned=make_plan(desk, ledger, wanted)) if wanted else seen
+    return replace(seen, planned=make_plan(pipeline, ledger, wanted)) if wanted else seen
 
 
-def next_due(desk: Desk) -> tuple[date, datetime]:
+def next_due(pipeline: Pipeline) -> tuple[date, datetime]:
     """Name the next day and the instant from which it can be settled."""
-    return read_twice(lambda: _next_due(desk, read_ledger(desk.lake)))
+    return read_twice(lambda: _next_due(pipeline, read_ledger(pipeline.lake)))
 
 
-def due_days(desk: Desk, day: date, due_at: datetime) -> list[date]:
+def due_days(pipeline: Pipeline, day: date, due_at: datetime) -> list[date]:
     """List the days that are over and not committed, in order, from the next one on."""
     due = []
-    while due_at <= desk.now():
+    while due_at <= pipeline.now():
         due.append(day)
         day += ONE_DAY
-        due_at = bounds(day, desk.settings.zone, None).end + desk.settings.grace
+        due_at = bounds(day, pipeline.settings.zone, None).end + pipeline.settings.grace
     return due
 
 
-def _next_due(desk: Desk, ledger: Ledger) -> tuple[date, datetime]:
-    require_same_first(ledger, desk.settings.first)
-    day = ledger.next_day(desk.settings.first)
-    return day, bounds(day, desk.settings.zone, ledger.newest).end + desk.settings.grace
+def _next_due(pipeline: Pipeline, ledger: Ledger) -> tuple[date, datetime]:
+    require_same_first(ledger, pipeline.settings.first)
+    day = ledger.next_day(pipeline.settings.first)
+    return day, bounds(day, pipeline.settings.zone, ledger.newest).end + pipeline.settings.grace
 
 
-def make_plan(desk: Desk, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
+def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
     """Plan one day from the ledger and the broker, touching neither.
 
     `again` is for a day whose manifest is gone: of its late rows, some lie in earlier days already.
     """
-    settings = desk.settings
+    settings = pipeline.settings
     require_same_first(ledger, settings.first)
     instants = bounds(day, settings.zone, ledger.newest)
     if day >= ledger.next_day(settings.first):
         # a day that is not over must be waited for, whatever is missing
-        require_over(instants, settings.grace, desk.now())
+        require_over(instants, settings.grace, pipeline.now())
     ledger.admit(day, settings.first)
-    require_unamended(desk.lake, ledger, day, again=again)
+    require_unamended(pipeline.lake, ledger, day, again=again)
     known = ledger.newest.next if ledger.newest else None
     future = settings.rules.future
-    found = survey(desk.broker(), settings.topic, instants, settings.grace, future, known)
+    found = survey(pipeline.broker(), settings.topic, instants, settings.grace, future, known)
     terms = Terms(
         zone=settings.zone,
         grace=settings.grace,
         headroom=settings.headroom,
         future=future,
         contract=settings.rules.contract(settings.zone, settings.first),
-        accept=desk.accept,
+        accept=pipeline.accept,
     )
-    plan = plan_day(day=instants, ledger=ledger, found=found, terms=terms, now=desk.now())
+    plan = plan_day(day=instants, ledger=ledger, found=found, terms=terms, now=pipeline.now())
     sizes = _record_sizes(found)
     return PlannedRun(
         plan=plan,
@@ -224,30 +224,30 @@ def _clean_until(lake: Lake, newest: Manifest | None) -> datetime | None:
     return min(newest.audited, written) - CLOCKS if written else None
 
 
-def expected_files(desk: Desk, planned: PlannedRun, cores: int) -> int:
+def expected_files(pipeline: Pipeline, planned: PlannedRun, cores: int) -> int:
     """Return about how many files a plan makes."""
     expected = planned.plan.offsets * planned.row_bytes
-    tasks = tasks_of(desk, planned, cores)
-    return file_count(expected, tasks, target=desk.settings.lake.target_file_size)
+    tasks = tasks_of(pipeline, planned, cores)
+    return file_count(expected, tasks, target=pipeline.settings.lake.target_file_size)
 
 
-def tasks_of(desk: Desk, planned: PlannedRun, cores: int) -> int:
+def tasks_of(pipeline: Pipeline, planned: PlannedRun, cores: int) -> int:
     """Return how many tasks a plan is cut into."""
-    lake = desk.settings.lake
+    lake = pipeline.settings.lake
     sizes = {"target": lake.target_file_size, "minimum": lake.min_file_size}
     return task_count(planned.plan, planned.row_bytes, **sizes, cores=cores)
 
 
-def plan_patiently(desk: Desk, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
+def plan_patiently(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
     """Plan, and wait up to twice `kafka.timeout` (a minute by default) for an open transaction to end."""
     tries = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(BrokerBehind),
         wait=tenacity.wait_exponential(multiplier=0.5, max=5),
-        stop=tenacity.stop_after_delay(2 * desk.settings.kafka.timeout),
+        stop=tenacity.stop_after_delay(2 * pipeline.settings.kafka.timeout),
         before_sleep=lambda _: log.warning("waiting for an open transaction to end", day=str(day)),
         reraise=True,
     )
-    return tries(make_plan, desk, ledger, day, again=again)
+    return tries(make_plan, pipeline, ledger, day, again=again)
 
 
 def _record_sizes(found: Survey) -> list[int]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from jobs.day.carry_over import Damaged, drop_offsets, offsets_of
 from jobs.day.compare import require_same_verdicts
-from jobs.day.plan import Desk, PlannedRun
+from jobs.day.plan import Pipeline, PlannedRun
 from jobs.day.sizing import bytes_per_row
 from jobs.record.rules import Rules, rules_of
 from jobs.stages import StageTimer, audit_day, file_options, require_retained, run_tasks
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def remake(
-    desk: Desk, history: History, damaged: Sequence[Damaged], staged: Path
+    pipeline: Pipeline, history: History, damaged: Sequence[Damaged], staged: Path
 ) -> Iterator[tuple[DataFile, WrittenFile]]:
     """Make damaged amendments again; yield what the manifest is to say about each, and the new file.
 
@@ -36,13 +36,15 @@ def remake(
         AuditFailed: the records that are late now are not those that were late then.
     """
     for number, each in enumerate(damaged):
-        yield _remade(desk, history, each, staged / f"remade-{number}")
+        yield _remade(pipeline, history, each, staged / f"remade-{number}")
 
 
-def _remade(desk: Desk, history: History, damaged: Damaged, staged: Path) -> tuple[DataFile, WrittenFile]:
+def _remade(
+    pipeline: Pipeline, history: History, damaged: Damaged, staged: Path
+) -> tuple[DataFile, WrittenFile]:
     file, by = damaged.file, damaged.manifest
-    there = replace(desk, settings=replace(desk.settings, rules=_rules(by)))
-    require_retained(desk, by.spans)
+    there = replace(pipeline, settings=replace(pipeline.settings, rules=_rules(by)))
+    require_retained(pipeline, by.spans)
     recorded = RecordedDay.of(by)
     plan = recorded.plan(
         earlier=_days_before(history, by),

@@ -28,7 +28,7 @@ import jobs.stages
 import offsets.days
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.day.plan import Desk
+from jobs.day.plan import Pipeline
 from jobs.lake.clean import clean
 from jobs.lake.posix import LockHolder
 from jobs.rebuild import rebuild_day
@@ -57,7 +57,7 @@ from tests.faults.scripts import (
 from tests.faults.store import Disk, Fault, FaultyOs, some
 from tests.faults.twins import WALL_CLOCK, TwinTopic
 from tests.reference import DAY, Fate, Request, ZoneDatabase
-from tests.support.local_engine import RULES, Crash, LocalEngine, desk
+from tests.support.local_engine import RULES, Crash, LocalEngine, pipeline
 from tests.support.memory_topic import MemoryTopic
 
 GRACE: Final = timedelta(hours=1)
@@ -137,7 +137,7 @@ class History:
     def finish(self) -> None:
         """Clean up, and let the lake prove itself."""
         self.store.plant()
-        lake = self.desk(LocalEngine(self.topic)).lake
+        lake = self.pipeline(LocalEngine(self.topic)).lake
         holder = LockHolder(run_id="clean", host="here", pid=1, since=WALL_CLOCK)
         self.counts["orphans cleaned"] += len(clean(lake, holder))
         assert lake.staged_runs() == []
@@ -249,7 +249,7 @@ class History:
         day = self.lake.days[how % len(self.lake.days)].day.date
         engine = LocalEngine(self.topic)
         self.store.plant()
-        outcome = run_day(self.desk(engine), day)
+        outcome = run_day(self.pipeline(engine), day)
         assert outcome.already
         assert engine.jobs == 0
         self.counts["reruns of committed days"] += 1
@@ -341,7 +341,7 @@ class History:
         self.store.plant(fault)
         made = self.store.kinds.total()
         try:
-            rebuild_day(self.desk(LocalEngine(self.topic)), day)
+            rebuild_day(self.pipeline(LocalEngine(self.topic)), day)
         except Crash:
             return "crash"
         except KafkaDailyError as stopped:
@@ -419,7 +419,7 @@ class History:
             failing_tasks={0} if script.failing else set(),
         )
 
-    def desk(self, engine: LocalEngine, **changed: Any) -> Desk:
+    def pipeline(self, engine: LocalEngine, **changed: Any) -> Pipeline:
         """Give what a run works with, by the rules in force."""
         columns = [Column("id", Scalar(Kind.STRING))]
         if self.rules.number_column:
@@ -432,7 +432,7 @@ class History:
             tombstones=Tombstones.SKIP if self.rules.skip_tombstones else Tombstones.QUARANTINE,
         )
         late = Late.AMEND if self.amend else Late.SET_ASIDE
-        return desk(
+        return pipeline(
             self.folder,
             self.topic,
             engine=engine,
@@ -459,7 +459,7 @@ class History:
         struck, made = self.store.injected, self.store.kinds.total()
         request = self._request(day)
         refusals = self.lake.refusals(self.known, request)
-        at_desk, told = self.desk(engine, **changed), ""
+        at_desk, told = self.pipeline(engine, **changed), ""
         try:
             outcome = run_day(at_desk, day)
         except Crash:

@@ -28,14 +28,14 @@ import structlog
 import jobs.stages
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
-from jobs.day.plan import Desk
+from jobs.day.plan import Pipeline
 from jobs.lake.clean import clean, orphans
 from jobs.lake.posix import Lake, LockHolder
 from offsets.errors import NotPublished, StoreFailed
 from tests.faults.store import Fault, FaultyOs, Keeps, nothing
 from tests.reference import Coordinate
 from tests.support.lake import files, places
-from tests.support.local_engine import Crash, LocalEngine, days, desk, order
+from tests.support.local_engine import Crash, LocalEngine, days, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 
 HOLDER = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2026, 6, 1, tzinfo=UTC))
@@ -78,12 +78,12 @@ class Story:
         here = LocalEngine(self.topic, least_tasks=self.tasks)
         terms: dict[str, Any] = {"late": Late.AMEND, "zone": "UTC", "first": self.days[0], "engine": here}
         _RUNS[lake] += 1
-        table = replace(desk(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
+        table = replace(pipeline(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
         with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs():
             patched.setattr(jobs.stages, "_versions", lambda: {"kafka-daily": "0"})
             return self.command(table, day)
 
-    def command(self, table: Desk, day: date) -> Outcome:
+    def command(self, table: Pipeline, day: date) -> Outcome:
         """Do what the story is about."""
         return run_day(table, day)
 

@@ -172,7 +172,7 @@ def delete(told: History, day: date) -> None:
 
 
 def build_again(told: History, day: date) -> None:
-    rebuild_day(told.desk(LocalEngine(told.topic)), day)
+    rebuild_day(told.pipeline(LocalEngine(told.topic)), day)
 
 
 def test_a_day_without_its_manifest_is_not_rebuilt_by_rules_that_make_its_amendments_invalid(

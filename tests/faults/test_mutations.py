@@ -314,9 +314,9 @@ def _late_policy_of_the_rerun(patched: Patch) -> None:
     """Let the config of whoever finishes the moves decide, not the manifest."""
     config: list[Late] = []
 
-    def noted(desk: Any) -> LockHolder:
-        config.append(desk.settings.late)
-        return lock_holder(desk)
+    def noted(pipeline: Any) -> LockHolder:
+        config.append(pipeline.settings.late)
+        return lock_holder(pipeline)
 
     def by_config(lake: Lake, manifest: Manifest) -> Any:
         return finish_moves(lake, manifest) if config[-1] is Late.AMEND else {}
@@ -386,7 +386,7 @@ def _a_task_that_fails_once() -> None:
             told.produce(FIRST, came(hour=hour))
         engine = LocalEngine(told.topic, failing_tasks={0}, batch_rows=4)
         # a group for each batch, so that the attempt that dies has finished a file
-        run_day(told.desk(engine, target_file_size=1), FIRST)
+        run_day(told.pipeline(engine, target_file_size=1), FIRST)
 
 
 def _an_end_that_goes_back() -> None:
@@ -411,7 +411,7 @@ def _a_record_between_two_questions() -> None:
 
         told.topic.before = produce
         for day in (FIRST, SECOND):
-            run_day(told.desk(LocalEngine(told.topic)), day)
+            run_day(told.pipeline(LocalEngine(told.topic)), day)
         rows = [row.at for path in told.folder.rglob("*.parquet") for row in told.reader.read(path).rows]
         assert rows == [(0, 0)], f"{rows} were settled, and the others passed over"
 
@@ -430,7 +430,7 @@ def _the_next_day_right_after_the_kill() -> None:
     with told.in_place(), _folder_of(told):
         _play_until_killed(told)
         told.topic.before = lambda question: _no_late_file(told.folder)
-        run_day(told.desk(LocalEngine(told.topic)), THIRD + DAY)
+        run_day(told.pipeline(LocalEngine(told.topic)), THIRD + DAY)
 
 
 def _no_late_file(lake: Path) -> None:
@@ -553,7 +553,7 @@ def _a_rebuilt_day(day: Any) -> Callable[[], None]:
         with told.in_place(), _folder_of(told):
             for number, script in enumerate(LATE_ROWS):
                 told.play_day(FIRST + number * DAY, script)
-            rebuild_day(told.desk(LocalEngine(told.topic)), day)
+            rebuild_day(told.pipeline(LocalEngine(told.topic)), day)
             told.before = {}
             told.look(moving=False)
 
@@ -576,7 +576,7 @@ def _two_records_that_traded_places() -> None:
             replace(records[4], value=records[3].value, timestamp=records[3].timestamp),
         )
         with pytest.raises(AuditFailed):
-            rebuild_day(told.desk(LocalEngine(told.topic)), SECOND)
+            rebuild_day(told.pipeline(LocalEngine(told.topic)), SECOND)
 
 
 def _a_zombie_in_an_orphan() -> None:
@@ -606,7 +606,7 @@ def _a_byte_that_was_changed() -> None:
     with told.in_place(), _folder_of(told):
         for hour in range(9):
             told.produce(FIRST, came(hour=hour))
-        run_day(told.desk(LocalEngine(told.topic)), FIRST)
+        run_day(told.pipeline(LocalEngine(told.topic)), FIRST)
         (file,) = told.folder.glob("date=*/*.parquet")
         assert verify(Lake(told.folder), None, lambda *_: None).problems == ()
         text = bytearray(file.read_bytes())

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from jobs.daily import Outcome
-from jobs.day.plan import Desk
+from jobs.day.plan import Pipeline
 from jobs.lake import posix
 from jobs.lake.clean import clean
 from jobs.lake.posix import Lake
@@ -56,7 +56,7 @@ class Rebuilding(Story):
 
     number: int
 
-    def command(self, table: Desk, day: date) -> Outcome:
+    def command(self, table: Pipeline, day: date) -> Outcome:
         return rebuild_day(table, day)
 
     @cache  # noqa: B019 - stories live as long as the tests

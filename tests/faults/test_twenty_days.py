@@ -26,7 +26,7 @@ from offsets.commit_log import read_ledger
 from offsets.model import Verdict, midnight
 from tests.reference import Coordinate
 from tests.support.lake import places
-from tests.support.local_engine import ZONE, desk, order
+from tests.support.local_engine import ZONE, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 
 CLOSED = 20
@@ -52,7 +52,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory, topic: MemoryTopic) -> P
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Lake, "amend", lambda *_: False)
         for day in DAYS:
-            run_day(desk(lake, topic, late=Late.AMEND, first=DAYS[0]), day)
+            run_day(pipeline(lake, topic, late=Late.AMEND, first=DAYS[0]), day)
     return lake
 
 
@@ -141,10 +141,10 @@ def test_late_rows_of_twenty_days_are_seen_once_though_each_step_was_killed(
     with polled(lake) as looks:
         while has_unfinished_moves(Lake(lake), newest):
             for edge in range(4):  # the first edges are those of the next file
-                kills += killed(edge, lambda: run_day(desk(lake, topic, late=Late.AMEND), NEWEST))
+                kills += killed(edge, lambda: run_day(pipeline(lake, topic, late=Late.AMEND), NEWEST))
                 seen = visible(lake)
                 assert seen.total() == len(seen)
-        run_day(desk(lake, topic, late=Late.AMEND), NEWEST)
+        run_day(pipeline(lake, topic, late=Late.AMEND), NEWEST)
     assert kills >= 2 * CLOSED
     assert len(places(lake)) == 2 * CLOSED + 1
     assert visible(lake) == Counter({(0, offset): 1 for offset in range(2 * CLOSED + 1)})
@@ -153,8 +153,8 @@ def test_late_rows_of_twenty_days_are_seen_once_though_each_step_was_killed(
 
 @pytest.mark.parametrize("edge", range(4 * CLOSED))
 def test_one_kill_at_any_edge_and_a_rerun(lake: Path, topic: MemoryTopic, edge: int) -> None:
-    assert killed(edge, lambda: run_day(desk(lake, topic, late=Late.AMEND), NEWEST))
+    assert killed(edge, lambda: run_day(pipeline(lake, topic, late=Late.AMEND), NEWEST))
     seen = visible(lake)
     assert seen.total() == len(seen)
-    run_day(desk(lake, topic, late=Late.AMEND), NEWEST)
+    run_day(pipeline(lake, topic, late=Late.AMEND), NEWEST)
     assert visible(lake) == Counter({(0, offset): 1 for offset in range(2 * CLOSED + 1)})

@@ -27,13 +27,13 @@ import structlog
 
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.day.plan import Desk
+from jobs.day.plan import Pipeline
 from jobs.lake.posix import Lake
 from offsets.errors import KafkaDailyError
 from tests.support import lake as lakes
 from tests.support.engine import Child, Configured
 from tests.support.judged import Said, assert_exact, night
-from tests.support.local_engine import desk
+from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
 from tests.support.two_days import DAYS
 from tests.unit.test_day import FIRST, SECOND, THIRD, three_days
@@ -142,14 +142,14 @@ def _run_all(which: int, rounds: Sequence[Round], barrier: Barrier, told: Simple
     topic = _topic()
     ends = []
     for number, round_ in enumerate(rounds):
-        mine = replace(desk(round_.lake, topic, late=Late.AMEND), run_id=f"run-{number}-{which}")
+        mine = replace(pipeline(round_.lake, topic, late=Late.AMEND), run_id=f"run-{number}-{which}")
         barrier.wait()
         time.sleep(round_.waits[which])
         ends.append(_end_of(mine, round_.meeting.days[which]))
     told.put(ends)
 
 
-def _end_of(mine: Desk, day: date) -> str:
+def _end_of(mine: Pipeline, day: date) -> str:
     try:
         return "already committed" if run_day(mine, day).already else "committed"
     except KafkaDailyError as stopped:
@@ -169,7 +169,7 @@ def _lake_of(folder: Path, count: int, *, killed_before_moving: bool = False) ->
         with pytest.MonkeyPatch.context() as patched, suppress(Killed):
             if killed_before_moving and number == count:
                 patched.setattr(Lake, "amend", _killed)
-            run_day(desk(lake, topic, late=Late.AMEND), day)
+            run_day(pipeline(lake, topic, late=Late.AMEND), day)
     shutil.rmtree(lake / "_staging", ignore_errors=True)
     assert bool(list(lake.glob("date=*/_late/**/*.parquet"))) == killed_before_moving
     return lake

@@ -24,7 +24,7 @@ from offsets.kafka.client import Broker as Client
 from offsets.ranges import Offsets
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import Command, Configured
-from tests.support.local_engine import LocalEngine, desk, order
+from tests.support.local_engine import LocalEngine, order, pipeline
 from tests.support.memory_topic import Log, MemoryTopic, Record
 from tests.support.produce import Record as Sent
 from tests.support.produce import Transactions, ms
@@ -85,7 +85,7 @@ def as_a_stranger_reads(broker: Broker, name: str) -> MemoryTopic:
 def settle(lake: Path, client: Client, topic: MemoryTopic, dropped: set[int] | None = None) -> None:
     """Run both days: planned and audited on the broker, with the records of a stranger."""
     for day in (FIRST, SECOND):
-        made = desk(lake, topic, engine=LocalEngine(topic, batch_rows=3, dropped=dropped or set()))
+        made = pipeline(lake, topic, engine=LocalEngine(topic, batch_rows=3, dropped=dropped or set()))
         named = replace(made.settings, topic=topic.name)
         run_day(replace(made, settings=named, broker=lambda: client), day)
 

@@ -11,7 +11,7 @@ from jobs.daily import run_day
 from jobs.day.sizing import COUNTED, WEIGHED, BatchLimit
 from jobs.spark.engine import Engine
 from tests.support.brokers import Broker, MakeTopic
-from tests.support.engine import FIRST, MakeDesk
+from tests.support.engine import FIRST, MakePipeline
 from tests.support.judged import assert_exact, midnight, night, said
 from tests.support.produce import every, send
 
@@ -30,7 +30,7 @@ def test_batches_of_small_records_are_counted_and_of_large_ones_weighed(
     broker: Broker,
     topic: MakeTopic,
     engine: Engine,
-    desk: MakeDesk,
+    pipeline: MakePipeline,
     lake: Path,
 ) -> None:
     name = topic()
@@ -39,7 +39,7 @@ def test_batches_of_small_records_are_counted_and_of_large_ones_weighed(
         for record in every(timedelta(seconds=20), midnight(FIRST), count)
     ]
     words = said(records, send(broker.bootstrap_servers, name, records))
-    run_day(desk(name), FIRST)
+    run_day(pipeline(name), FIRST)
     set_to = engine.session.conf.get
     assert set_to(f"{ARROW}.maxRecordsPerBatch") == str(limit.rows)
     assert set_to(f"{ARROW}.maxBytesPerBatch") == str(limit.bytes or (1 << 31) - 1)

@@ -21,7 +21,7 @@ from offsets.plan import Accept
 from tests.reference import Coordinate, Fate
 from tests.support import lake as lakes
 from tests.support.brokers import Broker
-from tests.support.engine import FIRST, Command, Configured, MakeDesk
+from tests.support.engine import FIRST, Command, Configured, MakePipeline
 from tests.support.judged import FUTURE, Night, Said, assert_exact, judged, midnight, night
 from tests.support.produce import Record, ms, send
 
@@ -196,18 +196,18 @@ def _assert_duckdb_counts(lake: Path, nights: list[Night]) -> None:
 
 
 def test_nothing_is_lost_or_doubled_across_changes_of_the_contract(
-    history: History, desk: MakeDesk, lake: Path
+    history: History, pipeline: MakePipeline, lake: Path
 ) -> None:
     """Day 2 has another column type, day 3 another zone too; what was pending is judged by the new one."""
     texts = {"record": {"columns": {"id": "string", "n": "json"}}, "tombstones": "skip"}
     utc = texts | {"day": {"zone": "UTC"}}
-    run_day(desk(history.topic, {"tombstones": "skip"}), DAYS[0])
+    run_day(pipeline(history.topic, {"tombstones": "skip"}), DAYS[0])
     with pytest.raises(ContractChanged, match=r'record.columns.n: "bigint" -> "json"'):
-        run_day(desk(history.topic, texts), DAYS[1])
-    run_day(desk(history.topic, texts, accept=Accept(contract=True)), DAYS[1])
+        run_day(pipeline(history.topic, texts), DAYS[1])
+    run_day(pipeline(history.topic, texts, accept=Accept(contract=True)), DAYS[1])
     with pytest.raises(ContractChanged, match=r"day\.zone"):
-        run_day(desk(history.topic, utc), DAYS[2])
-    run_day(desk(history.topic, utc, accept=Accept(contract=True)), DAYS[2])
+        run_day(pipeline(history.topic, utc), DAYS[2])
+    run_day(pipeline(history.topic, utc, accept=Accept(contract=True)), DAYS[2])
 
     said = [_under_texts(history, each) for each in history.said]
     nights = [night(DAYS[0]), night(DAYS[1]), night(DAYS[2], "UTC")]

@@ -11,7 +11,7 @@ from jobs.daily import run_day
 from jobs.day.plan import Engine
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
-from tests.support.engine import FIRST, Command, Configured, MakeDesk
+from tests.support.engine import FIRST, Command, Configured, MakePipeline
 from tests.support.judged import assert_exact, midnight, night, said
 from tests.support.produce import every, send
 
@@ -23,11 +23,11 @@ def no_engine() -> Engine:
 
 
 def test_a_topic_without_records_gives_empty_days(
-    topic: MakeTopic, desk: MakeDesk, configured: Configured, command: Command, lake: Path
+    topic: MakeTopic, pipeline: MakePipeline, configured: Configured, command: Command, lake: Path
 ) -> None:
     name = topic(partitions=3)
     for day in (FIRST, NEXT):
-        run_day(replace(desk(name), engine=no_engine), day)
+        run_day(replace(pipeline(name), engine=no_engine), day)
         document = lakes.manifest(lake, day)
         assert [path.name for path in (lake / f"date={day}").iterdir()] == ["_manifest.json"]
         assert (document["files"], document["tally"]) == ([], [])
@@ -36,17 +36,17 @@ def test_a_topic_without_records_gives_empty_days(
 
 
 def test_an_empty_day_between_full_ones_loses_nothing(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     name = topic()
     step = timedelta(minutes=10)
     last = NEXT + timedelta(days=1)
     words: list[Any] = []
     words += said(records := every(step, midnight(FIRST), 30), send(broker.bootstrap_servers, name, records))
-    run_day(desk(name), FIRST)
-    run_day(replace(desk(name), engine=no_engine), NEXT)
+    run_day(pipeline(name), FIRST)
+    run_day(replace(pipeline(name), engine=no_engine), NEXT)
     words += said(records := every(step, midnight(last), 30), send(broker.bootstrap_servers, name, records))
-    run_day(desk(name), last)
+    run_day(pipeline(name), last)
     assert_exact(lake, words, [night(FIRST), night(NEXT), night(last)])
     anchors = [document["next"]["partitions"][0]["anchor"]["offset"] for document in lakes.manifests(lake)]
     assert anchors == [29, 29, 59]

@@ -15,7 +15,7 @@ from typing import Any
 from jobs.daily import run_day
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
-from tests.support.engine import FIRST, MakeDesk
+from tests.support.engine import FIRST, MakePipeline
 from tests.support.judged import midnight
 from tests.support.produce import Record, ms, send
 
@@ -187,13 +187,13 @@ PAYLOADS: Mapping[str, Valid | Invalid] = {
 
 
 def test_every_payload_is_settled_as_the_rule_says(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     name, records = topic(partitions=2), []
     for number, payload in enumerate(PAYLOADS.values()):
         records.append(Record(number % 2, payload.value, ms(STAMP), b"key %d" % number))
     offsets = send(broker.bootstrap_servers, name, records)
-    run_day(desk(name, {"record": {"columns": COLUMNS}}), FIRST)
+    run_day(pipeline(name, {"record": {"columns": COLUMNS}}), FIRST)
 
     kept, aside = lakes.rows(lake, FIRST), lakes.invalid(lake, FIRST)
     wrong = []
@@ -216,14 +216,14 @@ def test_every_payload_is_settled_as_the_rule_says(
 
 
 def test_seconds_in_a_field_of_milliseconds_are_set_aside(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     """They would be in January 1970, which no validity allows."""
     name, stamp = topic(), ms(STAMP)
     values = [stamp, stamp // 1000, stamp * 1000, 2**63 - 1, -(2**63), f"{stamp}", stamp + 0.5]
     records = [Record(0, json.dumps({"at": value}).encode(), stamp) for value in values]
     send(broker.bootstrap_servers, name, records)
-    run_day(desk(name, {"event_time": {"format": "epoch_ms"}}), FIRST)
+    run_day(pipeline(name, {"event_time": {"format": "epoch_ms"}}), FIRST)
     assert list(lakes.rows(lake, FIRST)) == [(0, 0)]
     assert lakes.rows(lake, FIRST)[0, 0]["event_time"] == STAMP
     causes = [row["cause"] for _, row in sorted(lakes.invalid(lake, FIRST).items())]
@@ -232,20 +232,20 @@ def test_seconds_in_a_field_of_milliseconds_are_set_aside(
 
 
 def test_an_event_time_decades_away_is_kept_where_the_validity_allows_it(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     """What lies before the first day is counted, what lies after it stays pending."""
     name = topic()
     times = ["1975-01-01T00:00:00Z", "2070-01-01T00:00:00Z", AT]
     send(broker.bootstrap_servers, name, [Record(0, body(at=at), ms(STAMP)) for at in times])
-    run_day(desk(name, FAR), FIRST)
+    run_day(pipeline(name, FAR), FIRST)
     assert list(lakes.places(lake)) == [(0, 2)]
     assert lakes.pending(lake) == {(0, 1)}
     assert lakes.verdicts(lakes.manifest(lake, FIRST)) == {"before_first": 1, "later_day": 1, "in_day": 1}
 
 
 def test_raw_records_keep_their_bytes_and_a_missing_value(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     name = topic()
     records = [
@@ -258,7 +258,7 @@ def test_raw_records_keep_their_bytes_and_a_missing_value(
     ]
     send(broker.bootstrap_servers, name, records)
     raw = {"record": {"format": "raw", "columns": {}}, "event_time": {"field": None, "source": "kafka"}}
-    run_day(desk(name, raw), FIRST)
+    run_day(pipeline(name, raw), FIRST)
     found = lakes.rows(lake, FIRST)
     assert [offset for _, offset in sorted(found)] == [0, 1, 2, 3]
     for record, (_, row) in zip(records, sorted(found.items()), strict=False):

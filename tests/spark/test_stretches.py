@@ -27,7 +27,7 @@ from tests.reference import Fate
 from tests.spark.test_topics import delete_before
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
-from tests.support.engine import FIRST, MakeDesk
+from tests.support.engine import FIRST, MakePipeline
 from tests.support.judged import midnight
 from tests.support.produce import Record, Transactions, every, order, send
 
@@ -47,7 +47,7 @@ def stamped(partition: int, stamp: int) -> Record:
 def test_odd_stamps_of_all_kinds_are_settled_once_and_stop_no_day(
     broker: Broker,
     topic: MakeTopic,
-    desk: MakeDesk,
+    pipeline: MakePipeline,
     lake: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -67,8 +67,8 @@ def test_odd_stamps_of_all_kinds_are_settled_once_and_stop_no_day(
         for part, stamp in enumerate(odd):
             good = every(HOUR, midnight(day), 5, part)
             send(broker.bootstrap_servers, name, [*good, stamped(part, stamp), *good, stamped(part, stamp)])
-        run_day(desk(name, config), day)
-    run_day(desk(name, config), NEXT + timedelta(days=1))
+        run_day(pipeline(name, config), day)
+    run_day(pipeline(name, config), NEXT + timedelta(days=1))
     beyond = [part for part, stamp in enumerate(odd) if stamp in BEYOND]
     assert all(set(each) == set(beyond) for each in found[:1]), "Spark takes the others"
     held = lakes.places(lake)
@@ -86,7 +86,7 @@ def test_odd_stamps_of_all_kinds_are_settled_once_and_stop_no_day(
             -2_000, -86_400_000_000, 1 << 62, ((1 << 62) // 1000) * 1000, -(1 << 62),
         }  # fmt: skip
 
-    told = desk(name, config)
+    told = pipeline(name, config)
     assert verify(told.lake, None, lambda done, total: None, Level.KAFKA, told.broker).problems == ()
     next(lake.glob(f"date={FIRST}/_invalid/*.parquet")).unlink()
     rebuild_day(told, FIRST)
@@ -116,7 +116,7 @@ def as_spark_tells(engine: Engine, stamp: int) -> int | str:
 
 
 def test_what_an_aborted_transaction_holds_in_a_stretch_is_not_delivered(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     name = topic()
     good = every(HOUR, midnight(FIRST), 3)
@@ -124,39 +124,43 @@ def test_what_an_aborted_transaction_holds_in_a_stretch_is_not_delivered(
     writer.commit([*good, stamped(0, NANOSECONDS)])  # and a marker, at 4
     writer.abort([*good, stamped(0, NANOSECONDS)])  # and one at 9
     writer.commit([*good, stamped(0, -NANOSECONDS)])
-    run_day(desk(name), FIRST)
-    run_day(desk(name), NEXT)
+    run_day(pipeline(name), FIRST)
+    run_day(pipeline(name), NEXT)
     assert {at for _, at in lakes.places(lake)} == {0, 1, 2, 3, 10, 11, 12, 13}
     assert {at for (_, at), place in lakes.places(lake).items() if place.fate is Fate.INVALID} == {3, 13}
 
 
 def test_the_advice_for_a_header_key_in_a_stretch_that_is_no_text_works(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     """Spark takes such a key and overflows on the stamp; the second client takes the stamp, not the key."""
     name = topic()
     send(broker.bootstrap_servers, name, every(HOUR, midnight(FIRST), 3))
     asked = {"record": {"kafka_columns": ["key", "headers"]}}
-    run_day(desk(name, asked), FIRST)
+    run_day(pipeline(name, asked), FIRST)
     send_header_keys(broker.bootstrap_servers, name, [b"\xff\xfe"], NANOSECONDS)
     send(broker.bootstrap_servers, name, every(HOUR, midnight(NEXT), 3))
     with pytest.raises(ConfigError, match=r"Leave headers out of record.kafka_columns.*--accept-contract"):
-        run_day(desk(name, asked), NEXT)
+        run_day(pipeline(name, asked), NEXT)
     without = {"record": {"kafka_columns": ["key"]}}
     with pytest.raises(ContractChanged):
-        run_day(desk(name, without), NEXT)
-    run_day(desk(name, without, accept=Accept(contract=True)), NEXT)
+        run_day(pipeline(name, without), NEXT)
+    run_day(pipeline(name, without, accept=Accept(contract=True)), NEXT)
     assert {at for _, at in lakes.places(lake)} == set(range(7))
     assert lakes.places(lake)[0, 3].fate is Fate.INVALID
 
 
 def test_a_stream_of_records_is_whole_however_few_are_held_at_a_time(
-    broker: Broker, admin: AdminClient, topic: MakeTopic, desk: MakeDesk, monkeypatch: pytest.MonkeyPatch
+    broker: Broker,
+    admin: AdminClient,
+    topic: MakeTopic,
+    pipeline: MakePipeline,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     name = topic()
     records = [stamped(0, NANOSECONDS)._replace(value=b"%d" % n) for n in range(50)]
     send(broker.bootstrap_servers, name, records)
-    client = desk(name).broker()
+    client = pipeline(name).broker()
     monkeypatch.setattr(clients, "AT_ONCE", 7)
     for from_, until in [(0, 50), (3, 17), (9, 10), (44, 50), (5, 5)]:
         got = list(client.stream(name, 0, from_, until, headers=True))

@@ -25,7 +25,7 @@ from offsets.plan import Accept
 from tests.reference import Fate, Place
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
-from tests.support.engine import FIRST, MakeDesk
+from tests.support.engine import FIRST, MakePipeline
 from tests.support.judged import Said, assert_exact, midnight, night, said
 from tests.support.produce import Record, every, ms, order, send
 
@@ -43,17 +43,17 @@ Put = Callable[[str, list[Record]], list[Said]]
 
 
 def test_three_partitions_added_between_days_lose_nothing(
-    admin: AdminClient, topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
+    admin: AdminClient, topic: MakeTopic, put: Put, pipeline: MakePipeline, lake: Path
 ) -> None:
     """Their records may be of the day that is already committed, of the day itself, or of the next."""
     name = topic(partitions=2)
     words = put(name, [*every(STEP, midnight(DAYS[0]), 50, 0), *every(STEP, midnight(DAYS[0]), 50, 1)])
-    run_day(desk(name), DAYS[0])
+    run_day(pipeline(name), DAYS[0])
     admin.create_partitions([NewPartitions(name, 5)])[name].result(30)
     for part in range(5):
         words += put(name, every(STEP * 6, midnight(DAYS[0]) + STEP * 60, 60, part))
     for day in DAYS[1:]:
-        run_day(desk(name), day)
+        run_day(pipeline(name), day)
     first = replace(NIGHTS[0], sees=lambda word: word in words[:100])
     assert_exact(lake, words, [first, *NIGHTS[1:]])
     assert {place.fate for place in lakes.places(lake).values()} == {Fate.IN_DAY, Fate.AMENDED}
@@ -64,40 +64,48 @@ def test_three_partitions_added_between_days_lose_nothing(
     assert [start["partition"] for start in document["first_offsets"]] == [0, 1, 2, 3, 4]
 
 
-def test_an_unknown_topic_is_refused_and_not_created(admin: AdminClient, desk: MakeDesk, lake: Path) -> None:
+def test_an_unknown_topic_is_refused_and_not_created(
+    admin: AdminClient, pipeline: MakePipeline, lake: Path
+) -> None:
     """The broker of the tests creates topics that are asked for in passing."""
     with pytest.raises(ConfigError, match="no such topic"):
-        run_day(desk("never-made"), FIRST)
+        run_day(pipeline("never-made"), FIRST)
     assert "never-made" not in admin.list_topics(timeout=20).topics
     assert ConfigError.exit_code == 2
 
 
 @pytest.mark.parametrize("records", [20, 80], ids=["fewer records", "more records"])
 def test_a_topic_made_again_is_refused(
-    records: int, broker: Broker, admin: AdminClient, topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
+    records: int,
+    broker: Broker,
+    admin: AdminClient,
+    topic: MakeTopic,
+    put: Put,
+    pipeline: MakePipeline,
+    lake: Path,
 ) -> None:
     name = topic()
     words = put(name, every(STEP, midnight(DAYS[0]), 50))
-    run_day(desk(name), DAYS[0])
+    run_day(pipeline(name), DAYS[0])
     admin.delete_topics([name])[name].result(30)
     recreate(admin, name)
     put(name, every(STEP, midnight(DAYS[0]), records))
     with pytest.raises(TopicChanged, match="recreated") as refused:
-        run_day(desk(name), DAYS[1])
+        run_day(pipeline(name), DAYS[1])
     assert refused.value.exit_code == 21
     assert_exact(lake, words, NIGHTS[:1])
 
 
 def test_records_deleted_before_they_were_settled_are_an_error(
-    admin: AdminClient, topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
+    admin: AdminClient, topic: MakeTopic, put: Put, pipeline: MakePipeline, lake: Path
 ) -> None:
     name = topic(partitions=2)
     words = put(name, [*every(STEP, midnight(DAYS[0]), 50, 0), *every(STEP, midnight(DAYS[0]), 50, 1)])
-    run_day(desk(name), DAYS[0])
+    run_day(pipeline(name), DAYS[0])
     put(name, every(STEP, midnight(DAYS[1]), 50, 1))
     delete_before(admin, name, 1, 53)
     with pytest.raises(OffsetsLost) as refused:
-        run_day(desk(name), DAYS[1])
+        run_day(pipeline(name), DAYS[1])
     assert refused.value.exit_code == 20
     assert refused.value.facts == {"partition": 1, "offset": 50, "log_start": 53, "accept": "1:50-53"}
     assert "partition 1 from offset 50" in str(refused.value)
@@ -106,77 +114,77 @@ def test_records_deleted_before_they_were_settled_are_an_error(
 
 
 def test_records_deleted_after_they_were_settled_are_not_missed(
-    admin: AdminClient, topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
+    admin: AdminClient, topic: MakeTopic, put: Put, pipeline: MakePipeline, lake: Path
 ) -> None:
     """Not even the anchor is needed, where retention took it."""
     name = topic()
     words = put(name, every(STEP, midnight(DAYS[0]), 50))
-    run_day(desk(name), DAYS[0])
+    run_day(pipeline(name), DAYS[0])
     delete_before(admin, name, 0, 50)
     words += put(name, every(STEP, midnight(DAYS[1]), 50))
-    run_day(desk(name), DAYS[1])
+    run_day(pipeline(name), DAYS[1])
     assert_exact(lake, words, NIGHTS[:2])
     [span] = lakes.manifest(lake, DAYS[1])["spans"]
     assert "taken by retention" in span["evidence"]["start_detail"]
 
 
 def test_a_first_day_whose_log_was_cut_needs_somebodys_word(
-    admin: AdminClient, topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
+    admin: AdminClient, topic: MakeTopic, put: Put, pipeline: MakePipeline, lake: Path
 ) -> None:
     name = topic()
     words = put(name, every(STEP * 6, midnight(DAYS[0]), 30))
     delete_before(admin, name, 0, 5)
     with pytest.raises(OffsetsLost) as refused:
-        run_day(desk(name), DAYS[0])
+        run_day(pipeline(name), DAYS[0])
     # the oldest record left is of the first day, 05:00; a valid one may be dated a day ahead of its stamp
     earliest = DAYS[0] + timedelta(days=2)
     assert refused.value.facts["earliest"] == str(earliest)
     assert f"earliest first day that can be proved is {earliest}" in str(refused.value)
     assert not lakes.manifests(lake)
 
-    run_day(desk(name, accept=Accept(start=True)), DAYS[0])
+    run_day(pipeline(name, accept=Accept(start=True)), DAYS[0])
     assert_exact(lake, words[5:], NIGHTS[:1])
     assert lakes.manifest(lake, DAYS[0])["accepted"]["start"] == ["partition 0 begins at its log start 5"]
-    run_day(desk(name), DAYS[1])
+    run_day(pipeline(name), DAYS[1])
     assert_exact(lake, words[5:], NIGHTS[:2])
 
 
 def test_a_new_partition_whose_log_was_cut_needs_somebodys_word(
-    admin: AdminClient, topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
+    admin: AdminClient, topic: MakeTopic, put: Put, pipeline: MakePipeline, lake: Path
 ) -> None:
     name = topic()
     words = put(name, every(STEP, midnight(DAYS[0]), 50))
-    run_day(desk(name), DAYS[0])
+    run_day(pipeline(name), DAYS[0])
     admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
     added = put(name, every(STEP, midnight(DAYS[1]), 50, 1))
     delete_before(admin, name, 1, 3)
     with pytest.raises(OffsetsLost) as refused:
-        run_day(desk(name), DAYS[1])
+        run_day(pipeline(name), DAYS[1])
     facts = refused.value.facts
     assert (facts["partition"], facts["offset"], facts["log_start"]) == (1, 0, 3)
     assert "earliest" in facts
     assert_exact(lake, words, NIGHTS[:1])
 
-    run_day(desk(name, accept=Accept(start=True)), DAYS[1])
+    run_day(pipeline(name, accept=Accept(start=True)), DAYS[1])
     assert_exact(lake, words + added[3:], NIGHTS[:2])
     assert lakes.manifest(lake, DAYS[1])["accepted"]["start"] == ["partition 1 begins at its log start 3"]
 
 
 def test_the_day_that_can_be_proved_is_proved(
-    admin: AdminClient, topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
+    admin: AdminClient, topic: MakeTopic, put: Put, pipeline: MakePipeline, lake: Path
 ) -> None:
     """The day that a refusal names really is one that runs without anybody's word."""
     name = topic()
     put(name, every(STEP * 6, midnight(DAYS[0]), 30))
     delete_before(admin, name, 0, 5)
     with pytest.raises(OffsetsLost) as refused:
-        run_day(desk(name), DAYS[0])
+        run_day(pipeline(name), DAYS[0])
     earliest = str(refused.value.facts["earliest"])
-    run_day(desk(name, {"day": {"first": earliest}}), datetime.fromisoformat(earliest).date())
+    run_day(pipeline(name, {"day": {"first": earliest}}), datetime.fromisoformat(earliest).date())
 
 
 def test_a_compacted_topic_counts_what_vanished_pending_records_too(
-    broker: Broker, admin: AdminClient, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, admin: AdminClient, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     name = topic(
         config={
@@ -197,7 +205,7 @@ def test_a_compacted_topic_counts_what_vanished_pending_records_too(
     offsets = send(broker.bootstrap_servers, name, [*records, *ahead])
     compacted(broker, name, at + STEP * 101, lambda left: len(left & set(offsets[:100])) <= 10)
     kept = shown(broker, name)
-    run_day(desk(name), DAYS[0])
+    run_day(pipeline(name), DAYS[0])
     document = lakes.manifest(lake, DAYS[0])
     begin, until = document["spans"][0]["seen_until"], document["spans"][0]["until_offset"]
     assert document["cleanup_policy"] == "compact"
@@ -209,7 +217,7 @@ def test_a_compacted_topic_counts_what_vanished_pending_records_too(
     more = send(broker.bootstrap_servers, name, again)
     gone = {offsets[100], offsets[101]}
     compacted(broker, name, midnight(DAYS[1]) + STEP * 3, lambda left: not left & gone)
-    run_day(desk(name), DAYS[1])
+    run_day(pipeline(name), DAYS[1])
     document = lakes.manifest(lake, DAYS[1])
     assert document["missing_pending"] == 2
     found = lakes.places(lake)
@@ -221,7 +229,7 @@ def test_a_compacted_topic_counts_what_vanished_pending_records_too(
 
 
 def test_a_record_years_ahead_stays_pending_and_costs_later_days_nothing(
-    topic: MakeTopic, put: Put, desk: MakeDesk, lake: Path
+    topic: MakeTopic, put: Put, pipeline: MakePipeline, lake: Path
 ) -> None:
     name = topic()
     far = datetime(2099, 1, 1, tzinfo=UTC)
@@ -230,7 +238,7 @@ def test_a_record_years_ahead_stays_pending_and_costs_later_days_nothing(
     words += put(name, every(timedelta(seconds=4), midnight(DAYS[0]) + STEP * 5, 15_000))
     words += put(name, every(STEP, midnight(DAYS[1]), 200))
     for day in DAYS:
-        run_day(desk(name), day)
+        run_day(pipeline(name), day)
         assert (0, 5) in lakes.pending(lake)
     assert_exact(lake, words, NIGHTS)
     for document in lakes.manifests(lake)[1:]:
@@ -243,14 +251,14 @@ def test_a_record_years_ahead_stays_pending_and_costs_later_days_nothing(
 
 
 def test_a_partition_whose_log_ends_with_the_day_is_not_waited_for(
-    topic: MakeTopic, put: Put, desk: MakeDesk
+    topic: MakeTopic, put: Put, pipeline: MakePipeline
 ) -> None:
     """Each cost half a second: the broker held the fetch that follows the last record."""
     partitions = 30
     name = topic(partitions=partitions)
     for day in DAYS[:2]:
         put(name, [order(midnight(day) + STEP, partition) for partition in range(partitions)])
-    seconds = [run_day(desk(name), day).seconds["read_settle_write"] for day in DAYS[:2]]
+    seconds = [run_day(pipeline(name), day).seconds["read_settle_write"] for day in DAYS[:2]]
     assert seconds[1] < partitions * 0.5 / 2, "two tasks waited 15 times each"
 
 

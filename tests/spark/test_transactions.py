@@ -16,7 +16,7 @@ from offsets.errors import BrokerBehind
 from tests.reference import Coordinate, Fate
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
-from tests.support.engine import FIRST, Command, Configured, MakeDesk
+from tests.support.engine import FIRST, Command, Configured, MakePipeline
 from tests.support.judged import Said, assert_exact, midnight, night, said
 from tests.support.produce import Record, Transactions, every, order
 
@@ -26,7 +26,7 @@ MINUTES = timedelta(minutes=1)
 
 
 def test_aborted_records_are_not_in_the_lake_and_every_gap_is_counted(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     """Two partitions, a third of the transactions aborted; the first day's span ends with an aborted tail."""
     name, rng = topic(partitions=2), random.Random(SEED)
@@ -43,7 +43,7 @@ def test_aborted_records_are_not_in_the_lake_and_every_gap_is_counted(
             words += said(records, producer.commit(records))
     producer.abort([order(at + MINUTES * step, step % 2) for step in range(50)])
 
-    run_day(desk(name), DAYS[0])
+    run_day(pipeline(name), DAYS[0])
     assert_exact(lake, words, [night(DAYS[0])])
     first = ends(broker, name, 2)
     kept = {(each.partition, each.offset) for each in words}
@@ -53,7 +53,7 @@ def test_aborted_records_are_not_in_the_lake_and_every_gap_is_counted(
     for hour in range(4):
         producer.abort(every(MINUTES, midnight(DAYS[1]) + timedelta(hours=hour), 20, partition=hour % 2))
     began = time.monotonic()
-    run_day(desk(name), DAYS[1])
+    run_day(pipeline(name), DAYS[1])
     assert time.monotonic() - began < 25, "Spark's source waited for records that never come"
     second = ends(broker, name, 2)
     document = lakes.manifest(lake, DAYS[1])
@@ -62,7 +62,7 @@ def test_aborted_records_are_not_in_the_lake_and_every_gap_is_counted(
 
     # and the day after it goes on
     words += said(last := every(MINUTES, midnight(DAYS[2]), 30), producer.commit(last))
-    run_day(desk(name), DAYS[2])
+    run_day(pipeline(name), DAYS[2])
     assert_exact(lake, words, [night(day) for day in DAYS])
     assert lakes.gaps(lakes.manifest(lake, DAYS[2])) == {(0, ends(broker, name, 2)[0] - 1)}
 
@@ -91,7 +91,7 @@ def test_an_open_transaction_is_waited_for_then_refused(
 
 
 def test_an_open_transaction_counts_below_the_days_end_only(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     """Today, as its producers write it, settled by a clock that is two days ahead."""
     name, today = topic(), datetime.now(UTC).date()
@@ -102,19 +102,19 @@ def test_an_open_transaction_counts_below_the_days_end_only(
     words += said(records := every(MINUTES, start + timedelta(hours=1), 5), hanging.begin(records))
     words += said(records := every(MINUTES, start + timedelta(hours=26), 60), done.commit(records))
     with pytest.raises(BrokerBehind) as refused:
-        run_day(desk(name, changes, now=now), today)
+        run_day(pipeline(name, changes, now=now), today)
     assert refused.value.exit_code == 14
     assert refused.value.facts["last_stable"] == words[20].offset
 
     hanging.commit_open()
     words += said(records := every(MINUTES, start + timedelta(hours=27), 5), hanging.begin(records))
-    run_day(desk(name, changes, now=now), today)
+    run_day(pipeline(name, changes, now=now), today)
     hanging.abort_open()
     assert_exact(lake, words, [night(today, "UTC")])
 
 
 def test_a_transactional_replay_of_old_data_ends_each_day_where_it_ended(
-    broker: Broker, topic: MakeTopic, desk: MakeDesk, lake: Path
+    broker: Broker, topic: MakeTopic, pipeline: MakePipeline, lake: Path
 ) -> None:
     """Markers bear the broker's clock of today, so that every look-up by time stops at the first of them."""
     name = topic(partitions=2)
@@ -125,7 +125,7 @@ def test_a_transactional_replay_of_old_data_ends_each_day_where_it_ended(
     for at in range(0, len(records), 20):
         words += said(records[at : at + 20], producer.commit(records[at : at + 20]))
     for day in DAYS:
-        run_day(desk(name), day)
+        run_day(pipeline(name), day)
     assert {place.fate for place in lakes.places(lake).values()} == {Fate.IN_DAY}
     assert_exact(lake, words, [night(day) for day in DAYS])
     found = {span["evidence"]["end"] for document in lakes.manifests(lake)[:2] for span in document["spans"]}

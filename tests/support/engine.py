@@ -1,4 +1,4 @@
-"""One Spark session for all tests, desks that work with it, and the command line in this process.
+"""One Spark session for all tests, pipelines that work with it, and the command line in this process.
 
 Relies on the shared broker. A command that runs here borrows the session and never stops it; what needs a
 process of its own, to be killed or signalled, starts one by `child`.
@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from jobs import config as configs
 from jobs.cli.commands import app
-from jobs.day.plan import Desk
+from jobs.day.plan import Pipeline
 from jobs.demo.subprocess_cli import CommandLine
 from jobs.lake.posix import Lake
 from jobs.spark.engine import SIGNALS, Engine
@@ -55,8 +55,8 @@ class Configured(Protocol):
     def __call__(self, topic: str, changes: Sections | None = None) -> Path: ...
 
 
-class MakeDesk(Protocol):
-    """Make a desk for one run, with the shared session and a client of the broker that the config names."""
+class MakePipeline(Protocol):
+    """Make a pipeline for one run, with the shared session and a client of the broker of the config."""
 
     def __call__(
         self,
@@ -65,7 +65,7 @@ class MakeDesk(Protocol):
         *,
         accept: Accept | None = None,
         now: datetime | None = None,
-    ) -> Desk: ...
+    ) -> Pipeline: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,7 +135,7 @@ def merged(*trees: Sections) -> dict[str, Any]:
 
 
 @pytest.fixture
-def desk(request: pytest.FixtureRequest, configured: Configured) -> Iterator[MakeDesk]:
+def pipeline(request: pytest.FixtureRequest, configured: Configured) -> Iterator[MakePipeline]:
     with ExitStack() as held:
 
         def make(
@@ -144,12 +144,12 @@ def desk(request: pytest.FixtureRequest, configured: Configured) -> Iterator[Mak
             *,
             accept: Accept | None = None,
             now: datetime | None = None,
-        ) -> Desk:
+        ) -> Pipeline:
             settings = configs.load(configured(topic, changes), {})
             client = Client(_revealed(settings.kafka.client), settings.kafka.timeout)
             held.callback(client.close)
             borrowed = Borrowed(request, _revealed(settings.kafka.spark))
-            return Desk(
+            return Pipeline(
                 settings=settings,
                 lake=Lake(settings.lake.path),
                 broker=lambda: client,
@@ -195,7 +195,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"engine", "desk", "command", "child"} & set(getattr(item, "fixturenames", ())):
+        if {"engine", "pipeline", "command", "child"} & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.spark)
 
 

@@ -1,4 +1,4 @@
-"""A day without Spark: tasks that run here, on a topic in memory, and a desk to run them from.
+"""A day without Spark: tasks that run here, on a topic in memory, and a pipeline to run them from.
 
 Relies on the sink's own `run_task`, which Spark's workers call as well. Order and reports cross a pickle,
 as they do in Spark. Faults are asked for by the number of the task or of the batch.
@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config import KafkaSettings, LakeSettings, Late, Settings
-from jobs.day.plan import Desk
+from jobs.day.plan import Pipeline
 from jobs.day.sizing import BatchLimit
 from jobs.lake.posix import Lake
 from jobs.record.columns import Column, Kind, Scalar
@@ -201,7 +201,7 @@ def settings(lake: Path, **changed: Any) -> Settings:
 _RUNS = count(1)
 
 
-def desk(
+def pipeline(
     lake: Path,
     topic: MemoryTopic,
     *,
@@ -209,10 +209,10 @@ def desk(
     engine: LocalEngine | None = None,
     accept: Accept | None = None,
     **changed: Any,
-) -> Desk:
-    """Make a desk over a lake and a topic in memory, with a clock that stands still."""
+) -> Pipeline:
+    """Make a pipeline over a lake and a topic in memory, with a clock that stands still."""
     here = engine or LocalEngine(topic)
-    return Desk(
+    return Pipeline(
         settings=settings(lake, **changed),
         lake=Lake(lake),
         broker=lambda: topic,

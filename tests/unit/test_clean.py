@@ -19,7 +19,7 @@ from jobs.lake.posix import Lake, LockHolder
 from jobs.stages import lock_holder, staging
 from offsets.errors import AuditFailed, LakeLocked, StoreFailed
 from tests.support.lake import files
-from tests.support.local_engine import desk
+from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
 
 DAY = date(2026, 3, 28)
@@ -29,7 +29,7 @@ HOLDER = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2026, 3, 
 @pytest.fixture
 def lake(tmp_path: Path) -> Lake:
     """A lake with a committed day and what one dead run left."""
-    run_day(desk(tmp_path / "lake", MemoryTopic()), DAY)
+    run_day(pipeline(tmp_path / "lake", MemoryTopic()), DAY)
     made = Lake(tmp_path / "lake")
     folder = made.stage(DAY, "dead") / "attempts" / "7"
     folder.mkdir(parents=True)
@@ -109,7 +109,7 @@ def test_staging_that_is_a_link_into_another_lake_is_refused_and_nothing_there_i
         lambda: orphans(mine),
         lambda: mine.stage(DAY, "run"),
         lambda: mine.discard_staging(mine.root / "_staging" / f"date={DAY}"),
-        lambda: run_day(desk(mine.root, MemoryTopic()), DAY),
+        lambda: run_day(pipeline(mine.root, MemoryTopic()), DAY),
     ):
         with pytest.raises(
             StoreFailed, match=r"_staging to be .* a symbolic link to ../lake.* Remove the link"
@@ -117,7 +117,7 @@ def test_staging_that_is_a_link_into_another_lake_is_refused_and_nothing_there_i
             ask()
     assert files(lake.root) == before
     (mine.root / "_staging").unlink()
-    run_day(desk(mine.root, MemoryTopic()), DAY)
+    run_day(pipeline(mine.root, MemoryTopic()), DAY)
 
 
 def test_links_and_files_below_staging_are_listed_and_removed_as_what_they_are(
@@ -165,13 +165,13 @@ def test_only_orphans_of_an_age_go_where_one_is_named(lake: Lake) -> None:
 def test_an_orphan_of_a_lake_that_amends_does_not_grow_young_with_each_run(tmp_path: Path) -> None:
     """Its probe for links is a name of the lock, which every run writes, and `clean` too."""
     lake = Lake(tmp_path / "lake")
-    work = desk(lake.root, MemoryTopic(), late=Late.AMEND)
+    work = pipeline(lake.root, MemoryTopic(), late=Late.AMEND)
     with lake.lock(lock_holder(work)), suppress(AuditFailed), staging(work, DAY) as left:
         raise AuditFailed(expected="", found="", do="")
     then = datetime(2026, 3, 1, tzinfo=UTC)
     for path in (left, *left.iterdir()):
         os.utime(path, (then.timestamp(), then.timestamp()))
-    run_day(desk(lake.root, MemoryTopic(), late=Late.AMEND), DAY)
+    run_day(pipeline(lake.root, MemoryTopic(), late=Late.AMEND), DAY)
     assert [each.run_id for each in clean(lake, HOLDER, then + timedelta(days=1))] == [work.run_id]
     assert orphans(lake) == []
 

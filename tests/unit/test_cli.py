@@ -23,12 +23,12 @@ from typer.testing import CliRunner
 import jobs.context
 from jobs.cli.commands import app
 from jobs.daily import run_day
-from jobs.day.plan import Desk
+from jobs.day.plan import Pipeline
 from jobs.lake.posix import Lake, LockHolder
 from jobs.record.columns import Column, parse_type
 from offsets.errors import RunFailed
 from offsets.plan import Accept
-from tests.support.local_engine import LocalEngine, desk, settings
+from tests.support.local_engine import LocalEngine, pipeline, settings
 from tests.support.memory_topic import MemoryTopic
 from tests.unit.test_day import FIRST, SECOND, a_lake, three_days
 from tests.unit.test_verify import part
@@ -88,14 +88,14 @@ def lake(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def in_memory(config: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch) -> LocalEngine:
-    """Let the commands open a desk over a topic in memory."""
+    """Let the commands open a pipeline over a topic in memory."""
     from contextlib import contextmanager
 
     engine = LocalEngine(topic)
 
     @contextmanager
-    def opened(path: Path | None, accept: Accept | None = None, progress: Any = None) -> Iterator[Desk]:
-        yield desk(config.parent / "lake", topic, now=NOW, engine=engine, accept=accept)
+    def opened(path: Path | None, accept: Accept | None = None, progress: Any = None) -> Iterator[Pipeline]:
+        yield pipeline(config.parent / "lake", topic, now=NOW, engine=engine, accept=accept)
 
     monkeypatch.setattr(jobs.context, "open_context", opened)
     return engine
@@ -298,7 +298,7 @@ def test_plan_takes_what_run_accepts(config: Path, in_memory: LocalEngine, topic
 
 
 def test_plan_takes_a_changed_contract(config: Path, in_memory: LocalEngine, topic: MemoryTopic) -> None:
-    run_day(desk(config.parent / "lake", topic, zone="UTC"), FIRST)
+    run_day(pipeline(config.parent / "lake", topic, zone="UTC"), FIRST)
     assert invoke("plan", "--config", config)[0] == 25
     assert "accepted" in invoke("plan", "--config", config, "--accept-contract")[1]
 
@@ -312,7 +312,7 @@ def test_a_changed_column_is_shown_by_its_name_whatever_that_holds(
         *rules.columns,
         *(Column(name=f"price[{unit}]", type=parse_type("bigint")) for unit in ("eur", "/eur")),
     )
-    run_day(desk(config.parent / "lake", topic, rules=replace(rules, columns=columns)), FIRST)
+    run_day(pipeline(config.parent / "lake", topic, rules=replace(rules, columns=columns)), FIRST)
     code, stdout, _ = invoke("plan", "--config", config, "--accept-contract")
     assert code == 0
     assert "price[eur]" in stdout
@@ -322,7 +322,7 @@ def test_a_changed_column_is_shown_by_its_name_whatever_that_holds(
 def test_a_changed_first_day_ends_with_2_for_plan_and_run(
     config: Path, in_memory: LocalEngine, topic: MemoryTopic
 ) -> None:
-    run_day(desk(config.parent / "lake", topic, first=SECOND), SECOND)
+    run_day(pipeline(config.parent / "lake", topic, first=SECOND), SECOND)
     for command in ("plan", "run"):
         code, told = document(command, "--config", config)
         assert (code, told["expected"]) == (2, "day.first: 2026-03-29, the first day of this lake")
@@ -391,7 +391,7 @@ def test_a_failed_job_ends_with_15(config: Path, in_memory: LocalEngine) -> None
 def test_a_changed_contract_ends_with_25_and_its_flag_goes_on(
     config: Path, in_memory: LocalEngine, topic: MemoryTopic
 ) -> None:
-    run_day(desk(config.parent / "lake", topic, zone="UTC"), FIRST)
+    run_day(pipeline(config.parent / "lake", topic, zone="UTC"), FIRST)
     assert invoke("run", "--config", config, "--date", SECOND)[0] == 25
     code, stdout, _ = invoke("run", "--config", config, "--date", SECOND, "--accept-contract")
     assert code == 0
@@ -462,7 +462,7 @@ IN_MEMORY = """
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 import jobs.context, jobs.cli.commands as main
-from tests.support.local_engine import desk, order
+from tests.support.local_engine import pipeline, order
 from tests.support.memory_topic import MemoryTopic
 topic, now, really = MemoryTopic(), datetime(2026, 3, 31, tzinfo=UTC), jobs.context.open_context
 for hours in range(10, 90, 10):
@@ -470,7 +470,7 @@ for hours in range(10, 90, 10):
 @contextmanager
 def opened(*arguments):
     with really(*arguments) as there:
-        yield desk(there.lake.root, topic, now=now)
+        yield pipeline(there.lake.root, topic, now=now)
 jobs.context.open_context = opened
 main.main()
 """

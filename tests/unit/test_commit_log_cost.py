@@ -26,7 +26,7 @@ from offsets.days import ONE_DAY
 from offsets.errors import LedgerBroken, StoreFailed
 from offsets.manifest import MANIFEST_NAME, from_json
 from offsets.model import midnight
-from tests.support.local_engine import LocalEngine, desk, order
+from tests.support.local_engine import LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 
 FIRST = date(2026, 3, 28)
@@ -48,7 +48,7 @@ def topic_of(count: int) -> MemoryTopic:
 
 def lake_of(lake: Path, topic: MemoryTopic, count: int, **changed: Any) -> None:
     for number in range(count):
-        run_day(desk(lake, topic, late=Late.AMEND, now=LATER, **changed), FIRST + number * ONE_DAY)
+        run_day(pipeline(lake, topic, late=Late.AMEND, now=LATER, **changed), FIRST + number * ONE_DAY)
 
 
 def quiet(lake: Path) -> None:
@@ -86,25 +86,25 @@ def looked_at(lake: Path) -> Iterator[Counter[str]]:
 
 
 def committed_again(lake: Path, topic: MemoryTopic, count: int) -> None:
-    assert run_day(desk(lake, topic), FIRST + (count // 2) * ONE_DAY).already
+    assert run_day(pipeline(lake, topic), FIRST + (count // 2) * ONE_DAY).already
 
 
 def nothing_due(lake: Path, topic: MemoryTopic, count: int) -> None:
-    assert next_due(desk(lake, topic))[0] == FIRST + count * ONE_DAY
+    assert next_due(pipeline(lake, topic))[0] == FIRST + count * ONE_DAY
 
 
 def a_plan(lake: Path, topic: MemoryTopic, count: int) -> None:
-    there = desk(lake, topic, late=Late.AMEND)
+    there = pipeline(lake, topic, late=Late.AMEND)
     planned = make_plan(there, read_ledger(there.lake), FIRST + count * ONE_DAY)
     assert len(planned.plan.earlier) == count
 
 
 def a_day(lake: Path, topic: MemoryTopic, count: int) -> None:
-    assert not run_day(desk(lake, topic, late=Late.AMEND), FIRST + count * ONE_DAY).already
+    assert not run_day(pipeline(lake, topic, late=Late.AMEND), FIRST + count * ONE_DAY).already
 
 
 def a_rebuild(lake: Path, topic: MemoryTopic, count: int) -> None:
-    rebuild_day(desk(lake, topic, late=Late.AMEND), FIRST + (count - 3) * ONE_DAY)
+    rebuild_day(pipeline(lake, topic, late=Late.AMEND), FIRST + (count - 3) * ONE_DAY)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_two_days_that_were_removed_are_noticed_though_the_first_of_them_brought
         shutil.rmtree(lake / f"date={FIRST + number * ONE_DAY}")
     engine = LocalEngine(topic)
     with pytest.raises(LedgerBroken, match="committed, and then removed"):
-        run_day(desk(lake, topic, late=Late.AMEND, engine=engine), FIRST + 2 * ONE_DAY)
+        run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine), FIRST + 2 * ONE_DAY)
     assert engine.jobs == 0
 
 
@@ -174,12 +174,12 @@ def test_a_removed_day_is_noticed_though_the_one_before_was_built_again_since(tm
         topic.produce(0, order(at), at)
     topic.produce(0, order(midnight(FIRST, "Europe/Amsterdam")), at)
     for day in (FIRST, second, third):
-        run_day(desk(lake, topic, late=Late.AMEND), day)
+        run_day(pipeline(lake, topic, late=Late.AMEND), day)
     shutil.rmtree(lake / f"date={third}")
-    rebuild_day(desk(lake, topic, late=Late.AMEND, now=LATER), second)
+    rebuild_day(pipeline(lake, topic, late=Late.AMEND, now=LATER), second)
     quiet(lake)
     with pytest.raises(LedgerBroken, match="committed, and then removed"):
-        run_day(desk(lake, topic, late=Late.AMEND), third)
+        run_day(pipeline(lake, topic, late=Late.AMEND), third)
 
 
 def test_a_removed_day_is_noticed_whatever_the_clock_of_the_run_said(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_removed_day_is_noticed_whatever_the_clock_of_the_run_said(tmp_path: P
     lake_of(lake, topic, 3)
     shutil.rmtree(lake / f"date={FIRST + 2 * ONE_DAY}")
     with pytest.raises(LedgerBroken, match="committed, and then removed"):
-        run_day(desk(lake, topic, late=Late.AMEND), FIRST + 2 * ONE_DAY)
+        run_day(pipeline(lake, topic, late=Late.AMEND), FIRST + 2 * ONE_DAY)
 
 
 def test_a_damaged_manifest_behind_the_newest_two_stops_no_run_and_verify_names_it(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_damaged_manifest_behind_the_newest_two_stops_no_run_and_verify_names_
         text = path.read_bytes()
         path.write_bytes(text[:-9])
         with pytest.raises(LedgerBroken, match=f"date={FIRST + near * ONE_DAY}"):
-            run_day(desk(lake, topic), FIRST + 5 * ONE_DAY)
+            run_day(pipeline(lake, topic), FIRST + 5 * ONE_DAY)
         path.write_bytes(text)
 
 

@@ -18,7 +18,7 @@ from offsets.errors import AuditFailed, TopicChanged
 from offsets.manifest import MANIFEST_NAME, _checksum
 from offsets.model import Verdict, after_compaction, midnight
 from tests.support.lake import places
-from tests.support.local_engine import ZONE, desk, order
+from tests.support.local_engine import ZONE, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 
 FIRST = date(2026, 3, 28)
@@ -52,14 +52,14 @@ def compact_and_delete(topic: MemoryTopic) -> None:
 def test_a_lake_goes_on_where_compaction_was_turned_off(lake: Path, days_between: int) -> None:
     """It was TopicChanged at each run, with the advice to begin another lake."""
     topic = topic_of("compact")
-    run_day(desk(lake, topic), DAYS[0])
+    run_day(pipeline(lake, topic), DAYS[0])
     topic.compact(0, [1])
     topic.compact(1, [0])
     for day in DAYS[1 : 1 + days_between]:
-        run_day(desk(lake, topic), day)
+        run_day(pipeline(lake, topic), day)
     topic.cleanup_policy = "delete"
     for day in DAYS[1 + days_between :]:
-        run_day(desk(lake, topic), day)
+        run_day(pipeline(lake, topic), day)
     manifests = list(read_chain(Lake(lake)))
     policies = [each.cleanup_policy for each in manifests]
     assert policies == ["compact"] * (1 + days_between) + ["delete, compact before"] * (3 - days_between)
@@ -70,17 +70,17 @@ def test_a_lake_goes_on_where_compaction_was_turned_off(lake: Path, days_between
 
 def test_verify_and_a_rebuild_allow_for_it_too_on_days_before_it(lake: Path) -> None:
     topic = topic_of("delete")
-    run_day(desk(lake, topic), DAYS[0])
+    run_day(pipeline(lake, topic), DAYS[0])
     topic.cleanup_policy = "compact"
-    run_day(desk(lake, topic), DAYS[1])
+    run_day(pipeline(lake, topic), DAYS[1])
     topic.compact(0, [2, 3])
     topic.cleanup_policy = "delete"
-    run_day(desk(lake, topic), DAYS[2])
+    run_day(pipeline(lake, topic), DAYS[2])
     topic.compact(0, [1])
     found = verify(Lake(lake), None, lambda done, total: None, Level.KAFKA, lambda: topic)
     assert found.problems == ()
     assert [day.kafka.compacted for day in found.ledger if day.kafka] == [1, 3, 0]
-    again = rebuild_day(desk(lake, topic), DAYS[2]).manifest
+    again = rebuild_day(pipeline(lake, topic), DAYS[2]).manifest
     assert (again.missing_pending, again.rows(Verdict.IN_DAY)) == (1, 1)
 
 
@@ -99,54 +99,54 @@ def test_compaction_that_an_older_version_saw_is_not_forgotten(lake: Path, rebui
     """Format 2 had no mark for it, and the newest manifest alone was asked."""
     topic = topic_of("compact")
     for day in DAYS[:3]:
-        run_day(desk(lake, topic), day)
+        run_day(pipeline(lake, topic), day)
     topic.cleanup_policy = "delete"
     for day, policy in zip(DAYS, ("compact", "delete", "delete"), strict=False):
         as_format_2(lake, day, policy)
     if rebuilt:
-        assert rebuild_day(desk(lake, topic), rebuilt).manifest.cleanup_policy == "delete, compact before"
+        assert rebuild_day(pipeline(lake, topic), rebuilt).manifest.cleanup_policy == "delete, compact before"
     compact_and_delete(topic)
-    assert run_day(desk(lake, topic), DAYS[3]).manifest.cleanup_policy == "delete, compact before"
+    assert run_day(pipeline(lake, topic), DAYS[3]).manifest.cleanup_policy == "delete, compact before"
 
 
 def test_compaction_that_a_rebuild_of_the_day_before_saw_is_not_forgotten(lake: Path) -> None:
     topic = topic_of("delete")
     for day in DAYS[:3]:
-        run_day(desk(lake, topic), day)
+        run_day(pipeline(lake, topic), day)
     topic.cleanup_policy = "compact"
-    rebuild_day(desk(lake, topic), DAYS[1])
+    rebuild_day(pipeline(lake, topic), DAYS[1])
     topic.compact(1, [0])
     topic.cleanup_policy = "delete"
-    assert run_day(desk(lake, topic), DAYS[3]).manifest.cleanup_policy == "delete, compact before"
+    assert run_day(pipeline(lake, topic), DAYS[3]).manifest.cleanup_policy == "delete, compact before"
     assert verify(Lake(lake), None, lambda *_: None, Level.KAFKA, lambda: topic).problems == ()
 
 
 def test_a_log_that_was_never_compacted_is_refused_still(lake: Path) -> None:
     topic = topic_of("delete")
-    run_day(desk(lake, topic), DAYS[0])
+    run_day(pipeline(lake, topic), DAYS[0])
     compact_and_delete(topic)
     with pytest.raises(TopicChanged):
-        run_day(desk(lake, topic), DAYS[1])
+        run_day(pipeline(lake, topic), DAYS[1])
 
 
 def test_a_pending_record_that_goes_while_it_is_read_is_refused_still(lake: Path) -> None:
     topic = topic_of("delete")
     topic.produce(1, order(midnight(DAYS[1], ZONE)), midnight(DAYS[0], ZONE))
     topic.produce(1, order(midnight(DAYS[0], ZONE)), midnight(DAYS[0], ZONE))
-    run_day(desk(lake, topic), DAYS[0])
+    run_day(pipeline(lake, topic), DAYS[0])
     topic.compact(1, [1])
     with pytest.raises(AuditFailed, match="pending"):
-        run_day(desk(lake, topic), DAYS[1])
+        run_day(pipeline(lake, topic), DAYS[1])
 
 
 def test_another_record_is_refused_though_the_log_was_compacted(lake: Path) -> None:
     topic = topic_of("compact")
-    run_day(desk(lake, topic), DAYS[0])
+    run_day(pipeline(lake, topic), DAYS[0])
     compact_and_delete(topic)
     topic.truncate(1, 0)
     topic.produce(1, b"another", midnight(FIRST, ZONE))
     with pytest.raises(TopicChanged, match="truncated and filled again"):
-        run_day(desk(lake, topic), DAYS[1])
+        run_day(pipeline(lake, topic), DAYS[1])
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from jobs.verify.run import verify
 from offsets.errors import LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
 from offsets.manifest import MANIFEST_NAME
 from offsets.model import day_in
-from tests.support.local_engine import ZONE, desk, order, settings
+from tests.support.local_engine import ZONE, order, pipeline, settings
 from tests.support.memory_topic import MemoryTopic
 from tests.support.unprivileged import folder_of_nobody, unprivileged
 
@@ -43,7 +43,7 @@ def topic() -> MemoryTopic:
 @pytest.fixture
 def lake(topic: MemoryTopic, tmp_path: Path) -> Path:
     for day in DAYS[:3]:
-        run_day(desk(tmp_path / "lake", topic, late=Late.AMEND), day.date)
+        run_day(pipeline(tmp_path / "lake", topic, late=Late.AMEND), day.date)
     return tmp_path / "lake"
 
 
@@ -72,9 +72,9 @@ def test_a_damaged_late_file_is_not_taken_for_the_truth_by_a_rebuild_without_a_m
     path.write_bytes(damaged)
     (lake / f"date={DAYS[by].date}" / MANIFEST_NAME).unlink()
     with pytest.raises(LedgerBroken, match="move it out of the lake"):
-        rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[by].date)
+        rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[by].date)
     path.rename(lake.parent / "moved.parquet")
-    rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[by].date)
+    rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[by].date)
     assert problems(lake) == ()
 
 
@@ -86,7 +86,7 @@ def test_a_row_that_the_old_folder_alone_still_holds_stays(lake: Path, topic: Me
     topic.compact(0, [offsets[2].as_py()])
     (folder / MANIFEST_NAME).unlink()
     with pytest.raises(OffsetsLost, match="The old folder stays"):
-        rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[day].date)
+        rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[day].date)
     assert list(folder.glob("part-*"))
 
 
@@ -99,9 +99,9 @@ def test_a_good_late_file_in_its_first_place_stays_while_the_one_in_its_day_is_d
     shutil.copy2(path, first)
     path.write_bytes(b"damaged")
     with pytest.raises(LedgerBroken, match=f"--date {DAYS[0].date} --force"):
-        rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
-    rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[0].date)
-    rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
+        rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[1].date)
+    rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[0].date)
+    rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[1].date)
     assert problems(lake) == ()
 
 
@@ -118,9 +118,9 @@ def test_of_two_copies_of_a_late_file_the_message_says_which_may_go(lake: Path, 
     first.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(path, first)
     with pytest.raises(LedgerBroken, match=f"where both are alike, {first}"):
-        run_day(desk(lake, topic, late=Late.AMEND), DAYS[3].date)
+        run_day(pipeline(lake, topic, late=Late.AMEND), DAYS[3].date)
     first.unlink()
-    run_day(desk(lake, topic, late=Late.AMEND), DAYS[3].date)
+    run_day(pipeline(lake, topic, late=Late.AMEND), DAYS[3].date)
     assert problems(lake) == ()
 
 
@@ -132,7 +132,7 @@ def test_a_rebuild_and_verify_pass_over_no_folder_that_they_cannot_list(
     with folder_of_nobody() as work, unprivileged():
         lake, closed = work / "lake", work / "lake" / f"date={DAYS[1].date}" / "theirs"
         for day in DAYS[:3]:
-            run_day(desk(lake, topic, late=Late.AMEND), day.date)
+            run_day(pipeline(lake, topic, late=Late.AMEND), day.date)
         closed.mkdir()
         (closed / "notes").write_bytes(b"somebody's")
         closed.chmod(0)
@@ -141,11 +141,11 @@ def test_a_rebuild_and_verify_pass_over_no_folder_that_they_cannot_list(
         else:
             assert [each for each in problems(lake) if f"list {closed}" in each]
         with pytest.raises(StoreFailed, match=r"to list .*theirs; found .*EACCES.* right to read"):
-            rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
+            rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[1].date)
         closed.chmod(0o500)
         assert (closed / "notes").read_bytes() == b"somebody's"
         with pytest.raises(VerifyFailed, match="theirs/notes"):
-            rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
+            rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[1].date)
         closed.chmod(0o700)
 
 
@@ -155,7 +155,7 @@ def test_a_file_in_the_place_of_a_day_stays(lake: Path, topic: MemoryTopic) -> N
     shutil.rmtree(folder)
     folder.write_bytes(b"somebody's")
     with pytest.raises(StoreFailed, match="ENOTDIR"):
-        rebuild_day(desk(lake, topic, late=Late.AMEND), DAYS[1].date)
+        rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[1].date)
     assert folder.read_bytes() == b"somebody's"
 
 
@@ -170,10 +170,10 @@ def test_a_folder_that_is_closed_just_before_the_exchange_stays_in_staging_and_i
 
     with folder_of_nobody() as work, unprivileged():
         lake = work / "lake"
-        run_day(desk(lake, topic), DAYS[0].date)
+        run_day(pipeline(lake, topic), DAYS[0].date)
         monkeypatch.setattr(Lake, "exchange", with_a_closed_folder)
         with structlog.testing.capture_logs() as said:
-            assert rebuild_day(desk(lake, topic), DAYS[0].date).manifest.revision == 2
+            assert rebuild_day(pipeline(lake, topic), DAYS[0].date).manifest.revision == 2
         (kept,) = (lake / "_staging").glob("*/day/theirs")
         (warning,) = [each for each in said if each["log_level"] == "warning"]
         assert str(kept) in str(warning)

@@ -47,7 +47,7 @@ from offsets.model import EndFrom, Manifest, Verdict
 from offsets.plan import Accept
 from tests.reference import Fate, Place
 from tests.support.lake import files, places
-from tests.support.local_engine import RULES, Crash, LocalEngine, desk, order
+from tests.support.local_engine import RULES, Crash, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic, Transaction
 
 FIRST, SECOND, THIRD = date(2026, 3, 28), date(2026, 3, 29), date(2026, 3, 30)
@@ -97,7 +97,7 @@ def a_lake(count: int) -> Path:
     folder = Path(tempfile.mkdtemp(prefix="kafka-daily-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for day in (FIRST, SECOND, THIRD)[:count]:
-        run_day(desk(folder / "lake", topic), day)
+        run_day(pipeline(folder / "lake", topic), day)
     return folder / "lake"
 
 
@@ -108,7 +108,7 @@ def test_every_record_lies_in_exactly_one_place(lake: Path) -> None:
     topic = MemoryTopic(2)
     three_days(topic)
     for day in (FIRST, SECOND, THIRD):
-        run_day(desk(lake, topic), day)
+        run_day(pipeline(lake, topic), day)
     last = read_ledger(Lake(lake)).newest
     assert last is not None
     pending = {
@@ -135,17 +135,17 @@ def test_the_first_and_last_microsecond_of_a_short_day_are_its_own(lake: Path) -
     for instant in instants:
         topic.produce(0, order(instant), at(FIRST, 23.5))
     for day in (FIRST, SECOND, THIRD):
-        run_day(desk(lake, topic), day)
+        run_day(pipeline(lake, topic), day)
     assert [place.day for _, place in sorted(places(lake).items())] == [FIRST, SECOND, SECOND, THIRD]
 
 
 def test_a_late_row_is_filed_under_the_day_that_it_belongs_to(lake: Path) -> None:
     topic = MemoryTopic()
-    run_day(desk(lake, topic), FIRST)
-    run_day(desk(lake, topic), SECOND)
+    run_day(pipeline(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), SECOND)
     for instant in (STARTS[FIRST], STARTS[SECOND] - MICRO, STARTS[SECOND], STARTS[FIRST] - MICRO):
         topic.produce(0, order(instant), at(THIRD, 3))
-    manifest = run_day(desk(lake, topic), THIRD).manifest
+    manifest = run_day(pipeline(lake, topic), THIRD).manifest
     assert [place.of for _, place in sorted(places(lake).items())] == [FIRST, FIRST, SECOND]
     assert manifest.rows(Verdict.BEFORE_FIRST) == 1
     assert {file.day for file in manifest.files} == {FIRST, SECOND}
@@ -153,9 +153,9 @@ def test_a_late_row_is_filed_under_the_day_that_it_belongs_to(lake: Path) -> Non
 
 def test_a_task_that_sees_late_rows_alone_writes_no_empty_file(lake: Path) -> None:
     topic = MemoryTopic()
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     topic.produce(0, order(at(FIRST, 1)), at(SECOND, 1))
-    manifest = run_day(desk(lake, topic), SECOND).manifest
+    manifest = run_day(pipeline(lake, topic), SECOND).manifest
     assert [(file.verdict, file.rows) for file in manifest.files] == [(Verdict.LATE, 1)]
 
 
@@ -163,7 +163,7 @@ def test_skipped_tombstones_are_counted_and_lie_nowhere(lake: Path) -> None:
     topic = MemoryTopic()
     topic.produce(0, None, at(FIRST, 1), key=b"k")
     rules = replace(RULES, tombstones=Tombstones.SKIP)
-    manifest = run_day(desk(lake, topic, rules=rules), FIRST).manifest
+    manifest = run_day(pipeline(lake, topic, rules=rules), FIRST).manifest
     assert manifest.rows(Verdict.SKIPPED) == 1
     assert places(lake) == {}
 
@@ -171,7 +171,7 @@ def test_skipped_tombstones_are_counted_and_lie_nowhere(lake: Path) -> None:
 def test_an_empty_day_commits_a_manifest_and_no_file(lake: Path) -> None:
     topic = MemoryTopic()
     engine = LocalEngine(topic)
-    done = run_day(desk(lake, topic, engine=engine), FIRST)
+    done = run_day(pipeline(lake, topic, engine=engine), FIRST)
     assert files(lake) - {"_lock"} == {f"date={FIRST}/_manifest.json"}
     assert done.manifest.files == ()
     assert engine.jobs == 0, "an empty plan needs no Spark"
@@ -186,7 +186,7 @@ def test_aborted_records_and_markers_are_gaps_and_never_rows(lake: Path) -> None
     topic.end(kept, commit=True, at=at(FIRST, 1))
     topic.end(dropped, commit=False, at=at(FIRST, 1))
     topic.produce(0, order(at(FIRST, 2)), at(FIRST, 2))
-    manifest = run_day(desk(lake, topic), FIRST).manifest
+    manifest = run_day(pipeline(lake, topic), FIRST).manifest
     assert [offset for _, offset in places(lake)] == [0, 4]
     assert [list(gap.offsets) for gap in manifest.gaps] == [[(1, 4)]]
 
@@ -197,10 +197,10 @@ def test_an_open_transaction_below_the_days_end_stops_the_run_until_it_ends(lake
     topic.produce(0, order(at(FIRST, 1)), at(FIRST, 1), transaction=hanging)
     orders(topic, FIRST)
     with pytest.raises(BrokerBehind):
-        run_day(desk(lake, topic), FIRST)
+        run_day(pipeline(lake, topic), FIRST)
     assert not list(lake.glob("date=*"))
     topic.end(hanging, commit=True, at=at(SECOND, 1))
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     assert len(places(lake)) == 7
 
 
@@ -209,20 +209,20 @@ def test_records_above_an_open_transaction_of_the_next_day_wait_for_it(lake: Pat
     orders(topic, FIRST)
     hanging = Transaction()
     topic.produce(0, order(at(SECOND, 2)), at(SECOND, 2), transaction=hanging)
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     topic.end(hanging, commit=True, at=at(SECOND, 3))
-    run_day(desk(lake, topic), SECOND)
+    run_day(pipeline(lake, topic), SECOND)
     assert len(places(lake)) == 7
 
 
 def test_three_new_partitions_between_days_lose_nothing(lake: Path) -> None:
     topic = MemoryTopic()
     orders(topic, FIRST)
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     topic.add_partitions(3)
     for partition in range(4):
         orders(topic, SECOND, 2, partition)
-    manifest = run_day(desk(lake, topic), SECOND).manifest
+    manifest = run_day(pipeline(lake, topic), SECOND).manifest
     assert len(places(lake)) == 14
     assert [start.offset for start in manifest.first_offsets] == [0, 0, 0, 0]
 
@@ -232,9 +232,9 @@ def test_compaction_inside_the_pending_set_is_counted_and_nothing_is_settled_twi
     orders(topic, FIRST)
     for minute in range(4):
         topic.produce(0, order(at(SECOND, 1)), at(FIRST, 22) + timedelta(minutes=minute))
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     topic.compact(0, [1, 6, 8])
-    manifest = run_day(desk(lake, topic), SECOND).manifest
+    manifest = run_day(pipeline(lake, topic), SECOND).manifest
     assert manifest.missing_pending == 2
     assert {offset for (_, offset), place in places(lake).items() if place.day == SECOND} == {7, 9}
 
@@ -244,10 +244,10 @@ def test_a_missing_pending_record_of_an_uncompacted_topic_is_never_accepted(lake
     topic.produce(0, order(at(FIRST, 1)), at(FIRST, 1))
     topic.produce(0, order(at(SECOND, 1)), at(FIRST, 22))
     topic.produce(0, order(at(FIRST, 1)), at(FIRST, 22))
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     topic.compact(0, [1])
     with pytest.raises(AuditFailed, match="pending"):
-        run_day(desk(lake, topic), SECOND)
+        run_day(pipeline(lake, topic), SECOND)
     assert not (lake / f"date={SECOND}").exists()
 
 
@@ -258,7 +258,7 @@ def test_headers_are_in_the_day_only_where_asked_for(lake: Path) -> None:
     topic.produce(0, order(at(FIRST, 1)), at(FIRST, 1), key=b"k", headers=[("h", b"1"), ("h", None)])
     topic.produce(0, b"{", at(FIRST, 1), headers=[("x", b"2")])
     rules = replace(RULES, kafka_columns=frozenset({"key", "headers"}))
-    run_day(desk(lake, topic, rules=rules), FIRST)
+    run_day(pipeline(lake, topic, rules=rules), FIRST)
     (file,) = (lake / f"date={FIRST}").glob("*.parquet")
     (row,) = pq.read_table(file, partitioning=None).to_pylist()
     assert row["kafka_key"] == b"k"
@@ -274,12 +274,12 @@ def test_headers_are_in_the_day_only_where_asked_for(lake: Path) -> None:
 def test_running_a_committed_day_again_changes_nothing_and_takes_no_lock(lake: Path) -> None:
     topic = MemoryTopic(2)
     three_days(topic)
-    first = run_day(desk(lake, topic), FIRST)
+    first = run_day(pipeline(lake, topic), FIRST)
     before = {path: (lake / path).read_bytes() for path in files(lake)}
     topic.asked.clear()
     holder = LockHolder(run_id="other", host="h", pid=1, since=at(FIRST, 0))
     with Lake(lake).lock(holder):
-        again = run_day(desk(lake, topic), FIRST)
+        again = run_day(pipeline(lake, topic), FIRST)
     assert again.already
     assert again.manifest == first.manifest
     assert topic.asked == []
@@ -290,7 +290,7 @@ def test_a_locked_lake_is_left_alone(lake: Path) -> None:
     topic = MemoryTopic()
     holder = LockHolder(run_id="other", host="elsewhere", pid=7, since=at(FIRST, 0))
     with Lake(lake).lock(holder), pytest.raises(LakeLocked, match=r"run other .pid 7 on elsewhere"):
-        run_day(desk(lake, topic), FIRST)
+        run_day(pipeline(lake, topic), FIRST)
     assert files(lake) == {"_lock"}
 
 
@@ -303,8 +303,8 @@ def test_a_day_that_another_run_committed_while_this_one_waited_for_the_lock_is_
     monkeypatch.setattr(
         jobs.daily, "read_manifest", lambda *asked: (before_the_lock or [read_manifest(*asked)]).pop()
     )
-    first = run_day(desk(lake, topic), FIRST)
-    again = run_day(desk(lake, topic), FIRST)
+    first = run_day(pipeline(lake, topic), FIRST)
+    again = run_day(pipeline(lake, topic), FIRST)
     assert (first.already, again.already) == (False, True)
     assert again.manifest == first.manifest
 
@@ -313,13 +313,13 @@ def test_a_batch_that_the_reader_drops_from_the_middle_is_noticed(lake: Path) ->
     topic = MemoryTopic()
     orders(topic, FIRST, 30)
     with pytest.raises(AuditFailed):
-        run_day(desk(lake, topic, engine=LocalEngine(topic, dropped={1})), FIRST)
+        run_day(pipeline(lake, topic, engine=LocalEngine(topic, dropped={1})), FIRST)
 
 
 def test_staging_of_a_committed_day_is_gone(lake: Path) -> None:
     topic = MemoryTopic()
     orders(topic, FIRST)
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     assert not (lake / "_staging").exists()
 
 
@@ -334,7 +334,7 @@ def test_staging_of_a_run_that_failed_stays_where_it_is_evidence(
     orders(topic, FIRST)
     monkeypatch.setattr(jobs.stages, "recheck", stopped)
     with pytest.raises(error):
-        run_day(desk(lake, topic), FIRST)
+        run_day(pipeline(lake, topic), FIRST)
     kept = [name for name in files(lake) if name.startswith("_staging/") and name.endswith(".parquet.part")]
     assert bool(kept) == (error is AuditFailed)
 
@@ -347,13 +347,13 @@ def test_faults_of_tasks(lake: Path, kind: str) -> None:
     engine = LocalEngine(topic, least_tasks=3)
     setattr(engine, kind, {5} if kind == "dropped" else {0})
     if kind == "failing_tasks":
-        run_day(desk(lake, topic, engine=engine), FIRST)
+        run_day(pipeline(lake, topic, engine=engine), FIRST)
         assert len(places(lake)) == 30
         return
     with pytest.raises(AuditFailed if kind == "doubled" else TopicChanged):
-        run_day(desk(lake, topic, engine=engine), FIRST)
+        run_day(pipeline(lake, topic, engine=engine), FIRST)
     assert not list(lake.glob("date=*"))
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     assert len(places(lake)) == 30
 
 
@@ -363,7 +363,7 @@ def test_a_failed_attempts_files_stay_in_staging(lake: Path, monkeypatch: pytest
     staged: set[str] = set()
     monkeypatch.setattr(Lake, "discard_staging", lambda self, folder: staged.update(files(lake)))
     # one group a batch, so that the attempt that dies has a file to leave
-    run_day(desk(lake, topic, engine=LocalEngine(topic, failing_tasks={0}), target_file_size=4096), FIRST)
+    run_day(pipeline(lake, topic, engine=LocalEngine(topic, failing_tasks={0}), target_file_size=4096), FIRST)
     assert any("-failed/" in name for name in staged)
     assert len(places(lake)) == 30
 
@@ -372,9 +372,9 @@ def test_a_day_whose_job_failed_leaves_nothing_visible_and_runs_again(lake: Path
     topic = MemoryTopic()
     orders(topic, FIRST)
     with pytest.raises(RunFailed):
-        run_day(desk(lake, topic, engine=LocalEngine(topic, dies=True)), FIRST)
+        run_day(pipeline(lake, topic, engine=LocalEngine(topic, dies=True)), FIRST)
     assert not list(lake.glob("date=*"))
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     assert len(places(lake)) == 6
 
 
@@ -413,7 +413,7 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
     with monkeypatch.context() as patched:
         patched.setattr(where, step, crashing)
         with pytest.raises(Crash):
-            run_day(desk(lake, topic), THIRD)
+            run_day(pipeline(lake, topic), THIRD)
     # the commit's own rename is the last step that can fail with the day there
     there = (where, step, after) in {
         (jobs.day.commit, "commit", True),
@@ -423,7 +423,7 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
         (Lake, "discard_staging", True),
     }
     assert (lake / f"date={THIRD}").exists() == there
-    assert run_day(desk(lake, topic), THIRD).already == there
+    assert run_day(pipeline(lake, topic), THIRD).already == there
     assert places(lake) == places(a_lake(3))
 
 
@@ -459,9 +459,9 @@ def test_a_run_that_ends_early_leaves_no_staging_and_what_it_committed(
     with monkeypatch.context() as patched:
         patched.setattr(owner, step, ending)
         with pytest.raises(type(ended)):
-            run_day(desk(lake, topic), THIRD)
+            run_day(pipeline(lake, topic), THIRD)
     assert not (lake / "_staging").exists()
-    assert run_day(desk(lake, topic), THIRD).already is (where == "committed")
+    assert run_day(pipeline(lake, topic), THIRD).already is (where == "committed")
     assert places(lake) == places(a_lake(3))
 
 
@@ -469,7 +469,7 @@ def test_what_an_audit_refused_stays_as_evidence(lake: Path) -> None:
     topic = MemoryTopic()
     orders(topic, FIRST, 30)
     with pytest.raises(AuditFailed):
-        run_day(desk(lake, topic, engine=LocalEngine(topic, dropped={1})), FIRST)
+        run_day(pipeline(lake, topic, engine=LocalEngine(topic, dropped={1})), FIRST)
     assert list((lake / "_staging").glob("*/attempts/*/*.part"))
 
 
@@ -478,9 +478,9 @@ def test_what_an_audit_refused_stays_as_evidence(lake: Path) -> None:
 
 def test_a_range_stops_at_a_hole(lake: Path) -> None:
     topic = MemoryTopic()
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     with pytest.raises(EarlierDayMissing, match=r"2026-03-29") as stopped:
-        run_day(desk(lake, topic), THIRD)
+        run_day(pipeline(lake, topic), THIRD)
     assert stopped.value.exit_code in range(10, 20), "a scheduler's catch-up started them out of order"
 
 
@@ -491,14 +491,14 @@ def test_a_first_day_that_was_changed_afterwards_is_refused_also_when_nothing_is
     """It did nothing, and `run` said nothing: who moved it to have older days waited for them in vain."""
     topic = MemoryTopic()
     orders(topic, FIRST)
-    run_day(desk(lake, topic, now=now), FIRST)
+    run_day(pipeline(lake, topic, now=now), FIRST)
     for first in (FIRST - timedelta(days=9), SECOND):
-        there = desk(lake, topic, first=first, now=now)
+        there = pipeline(lake, topic, first=first, now=now)
         with pytest.raises(ConfigError, match=r"day\.first: 2026-03-28"):
             next_due(there)
         with pytest.raises(ConfigError, match=r"day\.first: 2026-03-28"):
             run_day(there, SECOND)
-    assert run_day(desk(lake, topic, first=SECOND), FIRST).already
+    assert run_day(pipeline(lake, topic, first=SECOND), FIRST).already
 
 
 @pytest.mark.parametrize("committed", [[], [FIRST]])
@@ -508,48 +508,48 @@ def test_a_day_that_is_not_over_says_so_also_where_earlier_ones_are_missing(
     """To name a day of the future was an error for a person, though to wait was all it needed."""
     topic, now = MemoryTopic(), at(THIRD, 12)
     for day in committed:
-        run_day(desk(lake, topic, now=now), day)
+        run_day(pipeline(lake, topic, now=now), day)
     with pytest.raises(DayNotOver) as stopped:
-        run_day(desk(lake, topic, now=now), THIRD)
+        run_day(pipeline(lake, topic, now=now), THIRD)
     assert stopped.value.facts["due"] == "2026-03-30T23:00:00+00:00"
 
 
 def test_a_day_before_the_first_is_refused(lake: Path) -> None:
     with pytest.raises(ConfigError):
-        run_day(desk(lake, MemoryTopic()), FIRST - timedelta(days=1))
+        run_day(pipeline(lake, MemoryTopic()), FIRST - timedelta(days=1))
 
 
 def test_a_removed_day_below_a_committed_one_is_noticed(lake: Path) -> None:
     topic = MemoryTopic()
     for day in (FIRST, SECOND, THIRD):
-        run_day(desk(lake, topic), day)
+        run_day(pipeline(lake, topic), day)
     shutil.rmtree(lake / f"date={SECOND}")
     for day in (SECOND, date(2026, 3, 31)):
         with pytest.raises(LedgerBroken, match=r"2026-03-29 is missing"):
-            run_day(desk(lake, topic), day)
+            run_day(pipeline(lake, topic), day)
 
 
 def test_a_first_day_that_was_removed_is_noticed(lake: Path) -> None:
     topic = MemoryTopic()
     for day in (FIRST, SECOND):
-        run_day(desk(lake, topic), day)
+        run_day(pipeline(lake, topic), day)
     shutil.rmtree(lake / f"date={FIRST}")
     with pytest.raises(LedgerBroken, match=r"2026-03-28, the first day of this lake"):
-        run_day(desk(lake, topic), THIRD)
+        run_day(pipeline(lake, topic), THIRD)
 
 
 def test_a_day_is_refused_until_its_grace_has_passed(lake: Path) -> None:
     topic = MemoryTopic()
     over = STARTS[SECOND] + timedelta(hours=1)
     with pytest.raises(DayNotOver):
-        run_day(desk(lake, topic, now=over - MICRO), FIRST)
-    run_day(desk(lake, topic, now=over), FIRST)
+        run_day(pipeline(lake, topic, now=over - MICRO), FIRST)
+    run_day(pipeline(lake, topic, now=over), FIRST)
 
 
 def test_a_folder_of_somebody_else_is_never_touched(lake: Path) -> None:
     (lake / f"date={FIRST}").mkdir(parents=True)
     with pytest.raises(DayExists):
-        run_day(desk(lake, MemoryTopic()), FIRST)
+        run_day(pipeline(lake, MemoryTopic()), FIRST)
     assert files(lake) == set()
 
 
@@ -558,9 +558,9 @@ def test_too_many_invalid_records_stop_the_day_and_a_higher_limit_lets_it_pass(l
     for _ in range(101):
         topic.produce(0, b"{", at(FIRST, 1))
     with pytest.raises(TooManyInvalid, match="101"):
-        run_day(desk(lake, topic, invalid_limit=0.001), FIRST)
+        run_day(pipeline(lake, topic, invalid_limit=0.001), FIRST)
     assert not list(lake.glob("date=*"))
-    manifest = run_day(desk(lake, topic, invalid_limit=1.0), FIRST).manifest
+    manifest = run_day(pipeline(lake, topic, invalid_limit=1.0), FIRST).manifest
     assert manifest.rows(Verdict.INVALID) == 101
 
 
@@ -569,9 +569,9 @@ def test_a_day_of_80_records_that_are_all_invalid_is_not_committed_and_can_be_en
     for _ in range(80):
         topic.produce(0, order(at(FIRST, 1)).replace(b'"at"', b'"a"'), at(FIRST, 1))
     with pytest.raises(TooManyInvalid, match=r"set invalid\.limit: 100%"):
-        run_day(desk(lake, topic, invalid_limit=0.001), FIRST)
+        run_day(pipeline(lake, topic, invalid_limit=0.001), FIRST)
     assert not list(lake.glob("date=*"))
-    assert run_day(desk(lake, topic, invalid_limit=1.0), FIRST).manifest.rows(Verdict.INVALID) == 80
+    assert run_day(pipeline(lake, topic, invalid_limit=1.0), FIRST).manifest.rows(Verdict.INVALID) == 80
 
 
 def test_a_topic_recreated_while_it_was_read_is_noticed(lake: Path) -> None:
@@ -583,7 +583,7 @@ def test_a_topic_recreated_while_it_was_read_is_noticed(lake: Path) -> None:
         orders(topic, FIRST)
 
     with pytest.raises(TopicChanged, match="recreated while it was read"):
-        run_day(desk(lake, topic, engine=LocalEngine(topic, between=remake)), FIRST)
+        run_day(pipeline(lake, topic, engine=LocalEngine(topic, between=remake)), FIRST)
     assert not list(lake.glob("date=*"))
 
 
@@ -604,7 +604,7 @@ def test_a_topic_recreated_while_its_gaps_were_proved_is_noticed(
 
     monkeypatch.setattr(jobs.stages, "prove_gaps", prove)
     with pytest.raises(TopicChanged, match="recreated while it was read"):
-        run_day(desk(lake, topic), FIRST)
+        run_day(pipeline(lake, topic), FIRST)
     assert not list(lake.glob("date=*"))
 
 
@@ -618,7 +618,7 @@ def test_a_topic_refilled_while_it_was_read_is_noticed(lake: Path) -> None:
             topic.produce(0, order(at(FIRST, 5)), at(FIRST, 5))
 
     with pytest.raises(TopicChanged):
-        run_day(desk(lake, topic, engine=LocalEngine(topic, between=refill)), FIRST)
+        run_day(pipeline(lake, topic, engine=LocalEngine(topic, between=refill)), FIRST)
 
 
 def test_offsets_that_retention_took_before_they_were_read_are_lost_not_gaps(lake: Path) -> None:
@@ -626,7 +626,7 @@ def test_offsets_that_retention_took_before_they_were_read_are_lost_not_gaps(lak
     orders(topic, FIRST)
     engine = LocalEngine(topic, dropped={0}, between=lambda: topic.retain_from(0, 6))
     with pytest.raises(OffsetsLost, match="not read in time"):
-        run_day(desk(lake, topic, engine=engine), FIRST)
+        run_day(pipeline(lake, topic, engine=engine), FIRST)
 
 
 def test_a_failed_job_is_told_as_lost_offsets_where_retention_was_the_reason(lake: Path) -> None:
@@ -634,7 +634,7 @@ def test_a_failed_job_is_told_as_lost_offsets_where_retention_was_the_reason(lak
     orders(topic, FIRST)
     engine = LocalEngine(topic, dies=True, between=lambda: topic.retain_from(0, 2))
     with pytest.raises(OffsetsLost):
-        run_day(desk(lake, topic, engine=engine), FIRST)
+        run_day(pipeline(lake, topic, engine=engine), FIRST)
 
 
 # -- rules that change
@@ -643,14 +643,14 @@ def test_a_failed_job_is_told_as_lost_offsets_where_retention_was_the_reason(lak
 def test_a_changed_contract_is_refused_then_accepted_and_recorded(lake: Path) -> None:
     topic = MemoryTopic(2)
     three_days(topic)
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     rules = replace(RULES, past=timedelta(hours=2))
     with pytest.raises(ContractChanged, match=r"validity\.past_seconds: 2592000\.0 -> 7200\.0"):
-        run_day(desk(lake, topic, rules=rules), SECOND)
-    accepted = run_day(desk(lake, topic, rules=rules, accept=Accept(contract=True)), SECOND)
+        run_day(pipeline(lake, topic, rules=rules), SECOND)
+    accepted = run_day(pipeline(lake, topic, rules=rules, accept=Accept(contract=True)), SECOND)
     assert accepted.manifest.accepted.contract == ("validity.past_seconds: 2592000.0 -> 7200.0",)
     assert accepted.manifest.rows(Verdict.INVALID) == 2, "the late one is not valid by the new rules"
-    plain = run_day(desk(lake, topic, rules=rules), THIRD)
+    plain = run_day(pipeline(lake, topic, rules=rules), THIRD)
     assert plain.manifest.accepted.contract == ()
     places(lake)
 
@@ -663,11 +663,11 @@ def test_a_changed_zone_loses_no_instant(lake: Path, zone: str) -> None:
     for half_hour in range(200):
         when = STARTS[FIRST] + timedelta(minutes=30 * half_hour)
         topic.produce(0, order(when), when)
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     with pytest.raises(ContractChanged, match="zone"):
-        run_day(desk(lake, topic, zone=zone), SECOND)
+        run_day(pipeline(lake, topic, zone=zone), SECOND)
     for day in (SECOND, THIRD):
-        run_day(desk(lake, topic, zone=zone, accept=Accept(contract=True)), day)
+        run_day(pipeline(lake, topic, zone=zone, accept=Accept(contract=True)), day)
     first, second, third = read_ledger(Lake(lake)).days
     assert (second.start, third.start) == (first.end, second.end)
     assert all(place.fate is Fate.IN_DAY for place in places(lake).values())
@@ -680,9 +680,9 @@ def test_records_that_a_new_zone_moves_below_the_days_start_are_late_and_not_los
     topic = MemoryTopic()
     topic.produce(0, order(at(SECOND, 1)), at(FIRST, 20))
     topic.produce(0, order(at(SECOND, 22.5)), at(FIRST, 23.5))
-    run_day(desk(lake, topic), FIRST)
-    run_day(desk(lake, topic, zone="Asia/Tokyo", accept=Accept(contract=True)), SECOND)
-    run_day(desk(lake, topic, zone="Asia/Tokyo"), THIRD)
+    run_day(pipeline(lake, topic), FIRST)
+    run_day(pipeline(lake, topic, zone="Asia/Tokyo", accept=Accept(contract=True)), SECOND)
+    run_day(pipeline(lake, topic, zone="Asia/Tokyo"), THIRD)
     assert {offset: place for (_, offset), place in places(lake).items()} == {
         0: Place(Fate.IN_DAY, SECOND),
         1: Place(Fate.IN_DAY, THIRD),
@@ -709,7 +709,7 @@ def test_days_around_clock_changes_hold_every_half_hour_once(
         when = start + timedelta(minutes=30 * half_hour)
         topic.produce(0, order(when), when)
     for step in range(3):
-        run_day(desk(lake, topic, zone=zone, first=first), first + timedelta(days=step))
+        run_day(pipeline(lake, topic, zone=zone, first=first), first + timedelta(days=step))
     lengths = [(day.end - day.start) / timedelta(hours=1) for day in read_ledger(Lake(lake)).days]
     assert lengths == hours
     held = [
@@ -727,7 +727,7 @@ def test_a_stamp_from_the_future_does_not_end_the_day_early(lake: Path) -> None:
     topic.produce(0, order(at(FIRST, 5)), datetime(2099, 1, 1, tzinfo=UTC))
     orders(topic, FIRST, 60)
     orders(topic, SECOND, 60)
-    manifest = run_day(desk(lake, topic), FIRST).manifest
+    manifest = run_day(pipeline(lake, topic), FIRST).manifest
     assert manifest.spans[0].evidence.end is EndFrom.BISECTED
     assert manifest.rows(Verdict.IN_DAY) == 63
     assert manifest.rows(Verdict.INVALID) == 1
@@ -743,7 +743,7 @@ def test_a_transactional_replay_of_old_events_is_settled_whole(lake: Path) -> No
                 topic.produce(0, order(at(day, 2 * step)), at(day, 2 * step), transaction=replayed)
             topic.end(replayed, commit=True, at=today)
     for day in (FIRST, SECOND, THIRD):
-        assert run_day(desk(lake, topic), day).manifest.rows(Verdict.IN_DAY) == 100
+        assert run_day(pipeline(lake, topic), day).manifest.rows(Verdict.IN_DAY) == 100
 
 
 def test_the_first_day_starts_at_the_look_up_and_what_lies_before_is_not_read(lake: Path) -> None:
@@ -751,7 +751,7 @@ def test_the_first_day_starts_at_the_look_up_and_what_lies_before_is_not_read(la
     topic.produce(0, order(at(FIRST, -30)), at(FIRST, -30))
     topic.produce(0, order(at(FIRST, -23)), at(FIRST, -23))
     topic.produce(0, order(at(FIRST, 1)), at(FIRST, -22))
-    manifest = run_day(desk(lake, topic), FIRST).manifest
+    manifest = run_day(pipeline(lake, topic), FIRST).manifest
     assert manifest.spans[0].from_offset == 1
     assert manifest.rows(Verdict.BEFORE_FIRST) == 1
     assert list(places(lake)) == [(0, 2)]
@@ -760,9 +760,9 @@ def test_the_first_day_starts_at_the_look_up_and_what_lies_before_is_not_read(la
 def test_due_days_are_those_that_are_over_in_order(lake: Path) -> None:
     topic = MemoryTopic()
     now = STARTS[THIRD] + timedelta(hours=1)
-    table = desk(lake, topic, now=now)
+    table = pipeline(lake, topic, now=now)
     assert due_days(table, *next_due(table)) == [FIRST, SECOND]
     for day in due_days(table, *next_due(table)):
-        run_day(desk(lake, topic, now=now), day)
+        run_day(pipeline(lake, topic, now=now), day)
     assert due_days(table, *next_due(table)) == []
     assert next_due(table) == (THIRD, STARTS[date(2026, 3, 31)] + timedelta(hours=1))

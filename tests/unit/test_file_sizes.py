@@ -23,7 +23,7 @@ from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec
 from offsets.commit_log import read_ledger
 from offsets.model import Manifest, Verdict, day_in
-from tests.support.local_engine import RULES, ZONE, LocalEngine, desk, order
+from tests.support.local_engine import RULES, ZONE, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic, Transaction
 
 FIRST = date(2026, 3, 28)
@@ -90,7 +90,7 @@ def test_the_first_days_files_are_not_small_because_nobody_knew_the_compression(
     topic = MemoryTopic(3)
     fill(topic, FIRST, text)
     engine = WatchedEngine(topic, batch_rows=2_000)
-    check(engine, run_day(desk(tmp_path / "lake", topic, engine=engine, **SIZES), FIRST).manifest)
+    check(engine, run_day(pipeline(tmp_path / "lake", topic, engine=engine, **SIZES), FIRST).manifest)
 
 
 @pytest.mark.parametrize("before, now", [(90, 180), (360, 90)], ids=["doubled", "a quarter"])
@@ -99,7 +99,7 @@ def test_a_days_files_do_not_follow_the_day_before(before: int, now: int, tmp_pa
     fill(topic, FIRST, random_text(before), ROWS // 4)
     fill(topic, NEXT, random_text(now))
     engine = WatchedEngine(topic, batch_rows=2_000)
-    here = desk(tmp_path / "lake", topic, engine=engine, **SIZES)
+    here = pipeline(tmp_path / "lake", topic, engine=engine, **SIZES)
     for day in (FIRST, NEXT):
         manifest = run_day(here, day).manifest
     check(engine, manifest)
@@ -108,7 +108,7 @@ def test_a_days_files_do_not_follow_the_day_before(before: int, now: int, tmp_pa
 def sample(tmp_path: Path, topic: MemoryTopic, **changed: Any) -> tuple[float | None, float]:
     """Return what a sample says of a row, and what the day's files say."""
     engine = WatchedEngine(topic, batch_rows=2_000)
-    here = desk(tmp_path / "lake", topic, engine=engine, **SIZES, **changed)
+    here = pipeline(tmp_path / "lake", topic, engine=engine, **SIZES, **changed)
     plan = make_plan(here, read_ledger(here.lake), FIRST).plan
     rules = here.settings.rules
     (tmp_path / "attempts").mkdir()
@@ -156,7 +156,7 @@ def test_a_sample_that_cannot_be_had_leaves_the_guess(tmp_path: Path) -> None:
     start = day_in(ZONE, FIRST).start
     for number in range(100):
         topic.produce(0, b"broken", start + timedelta(seconds=number))
-    here = desk(tmp_path / "lake", topic, invalid_limit=1.0, engine=LocalEngine(topic), **SIZES)
+    here = pipeline(tmp_path / "lake", topic, invalid_limit=1.0, engine=LocalEngine(topic), **SIZES)
     plan = make_plan(here, read_ledger(here.lake), FIRST).plan
     (tmp_path / "sample").write_text("no folder")
     task = TaskSpec(
@@ -183,7 +183,7 @@ def test_places_lie_apart_and_within_what_is_read(rows: int, tmp_path: Path) -> 
     start = day_in(ZONE, FIRST).start
     for number in range(rows):
         topic.produce(number % 3, b"{}", start + timedelta(milliseconds=number))
-    here = desk(tmp_path / "lake", topic)
+    here = pipeline(tmp_path / "lake", topic)
     plan = make_plan(here, read_ledger(here.lake), FIRST).plan
     spans: Sequence[Any] = plan.spans
     chosen = places(plan)

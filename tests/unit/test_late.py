@@ -21,7 +21,7 @@ from offsets.errors import LedgerBroken, NotPublished, StoreFailed
 from offsets.model import Manifest, Verdict, midnight
 from tests.reference import Fate, Place
 from tests.support.lake import files, places
-from tests.support.local_engine import ZONE, LocalEngine, desk, order
+from tests.support.local_engine import ZONE, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 
 FIRST, SECOND, THIRD = (date(2026, 3, day) for day in (28, 29, 30))
@@ -47,7 +47,7 @@ def topic() -> MemoryTopic:
 
 def run(lake: Path, topic: MemoryTopic, *days: date, late: Late = Late.AMEND) -> Manifest:
     for day in days or (FIRST, SECOND, THIRD):
-        manifest = run_day(desk(lake, topic, late=late), day).manifest
+        manifest = run_day(pipeline(lake, topic, late=late), day).manifest
     return manifest
 
 
@@ -66,14 +66,14 @@ def amended(day: date) -> Place:
 
 def test_a_late_row_lies_in_its_own_day_once(lake: Path, topic: MemoryTopic) -> None:
     run(lake, topic, FIRST, SECOND)
-    outcome = run_day(desk(lake, topic, late=Late.AMEND), THIRD)
+    outcome = run_day(pipeline(lake, topic, late=Late.AMEND), THIRD)
     assert outcome.amended == {FIRST: 1, SECOND: 1}
     found = places(lake)
     assert (found[0, 6], found[0, 7]) == (amended(FIRST), amended(SECOND))
     assert sorted(name for name in files(lake) if "late-" in name) == sorted(
         file.target or "" for file in outcome.manifest.files_of(Verdict.LATE)
     )
-    assert run_day(desk(lake, topic, late=Late.AMEND), THIRD).amended == {}
+    assert run_day(pipeline(lake, topic, late=Late.AMEND), THIRD).amended == {}
 
 
 def test_amended_rows_are_counted_over_all_files_of_a_day(lake: Path, topic: MemoryTopic) -> None:
@@ -83,7 +83,7 @@ def test_amended_rows_are_counted_over_all_files_of_a_day(lake: Path, topic: Mem
             0, order(midnight(FIRST, ZONE)), midnight(THIRD, ZONE) + timedelta(hours=6, minutes=minute)
         )
     engine = LocalEngine(topic, least_tasks=3)
-    outcome = run_day(desk(lake, topic, late=Late.AMEND, engine=engine, min_file_size=1), THIRD)
+    outcome = run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine, min_file_size=1), THIRD)
     late = [file for file in outcome.manifest.files_of(Verdict.LATE) if file.day == FIRST]
     assert len(late) > 1
     assert max(file.rows for file in late) > 1
@@ -103,7 +103,7 @@ def test_a_move_that_was_cut_short_is_finished_by_the_next_run(
         source.unlink()
     assert has_unfinished_moves(Lake(lake), manifest)
     engine = LocalEngine(topic)
-    again = run_day(desk(lake, topic, late=Late.SET_ASIDE, engine=engine), THIRD)
+    again = run_day(pipeline(lake, topic, late=Late.SET_ASIDE, engine=engine), THIRD)
     assert (again.already, engine.jobs) == (True, 0)
     assert not has_unfinished_moves(Lake(lake), manifest)
     assert [places(lake)[0, offset] for offset in (6, 7)] == [amended(FIRST), amended(SECOND)]
@@ -113,7 +113,7 @@ def test_moves_are_finished_before_the_next_day_is_planned(lake: Path, topic: Me
     unmoved(lake, topic)
     asked = topic.asked.copy()
     topic.before = lambda question: _no_late_rows(lake)
-    outcome = run_day(desk(lake, topic, late=Late.AMEND), THIRD + timedelta(days=1))
+    outcome = run_day(pipeline(lake, topic, late=Late.AMEND), THIRD + timedelta(days=1))
     assert len(topic.asked) > len(asked)
     assert outcome.amended == {FIRST: 1, SECOND: 1}
 
@@ -147,7 +147,7 @@ def test_a_store_that_refuses_a_move_leaves_the_day_committed(
         with pytest.raises(NotPublished, match="The day is committed"):
             run(lake, topic, THIRD)
     assert not (lake / "_staging").exists()
-    assert run_day(desk(lake, topic, late=Late.AMEND), THIRD).amended == {FIRST: 1, SECOND: 1}
+    assert run_day(pipeline(lake, topic, late=Late.AMEND), THIRD).amended == {FIRST: 1, SECOND: 1}
 
 
 def test_late_rows_that_were_set_aside_stay_whatever_the_config_says_later(
@@ -163,7 +163,7 @@ def test_a_day_that_was_removed_after_it_amended_others_is_not_run_again(
 ) -> None:
     run(lake, topic)
     shutil.rmtree(lake / f"date={THIRD}")
-    for step in (run, lambda *_: make_plan(desk(lake, topic), read_ledger(Lake(lake)), THIRD)):
+    for step in (run, lambda *_: make_plan(pipeline(lake, topic), read_ledger(Lake(lake)), THIRD)):
         with pytest.raises(LedgerBroken, match="committed, and then removed"):
             step(lake, topic, THIRD)
 
@@ -177,7 +177,7 @@ def test_a_store_without_links_is_refused_before_anything_is_read(
     monkeypatch.setattr(os, "link", refuse)
     engine = LocalEngine(topic)
     with pytest.raises(StoreFailed, match="hard links"):
-        run_day(desk(lake, topic, late=Late.AMEND, engine=engine), FIRST)
+        run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine), FIRST)
     assert engine.jobs == 0
     assert files(lake) == {"_lock"}
     run(lake, topic, late=Late.SET_ASIDE)

@@ -24,7 +24,7 @@ from offsets.commit_log import read_chain
 from offsets.errors import LedgerBroken
 from offsets.manifest import LISTS_NAME, LONG, MANIFEST_NAME, _checksum
 from offsets.model import Verdict, day_in, midnight
-from tests.support.local_engine import ZONE, desk, order, settings
+from tests.support.local_engine import ZONE, order, pipeline, settings
 from tests.support.memory_topic import MemoryTopic, Transaction
 
 FIRST = settings(Path("x")).first
@@ -50,7 +50,7 @@ def topic() -> MemoryTopic:
 def lake(topic: MemoryTopic, tmp_path: Path) -> Path:
     lake = tmp_path / "lake"
     for day in DAYS[:2]:
-        run_day(desk(lake, topic), day.date)
+        run_day(pipeline(lake, topic), day.date)
     return lake
 
 
@@ -59,7 +59,7 @@ def problems(lake: Path, topic: MemoryTopic, level: Level = Level.KAFKA) -> tupl
 
 
 def test_long_gaps_and_pending_offsets_are_committed_and_proved(lake: Path, topic: MemoryTopic) -> None:
-    manifest = run_day(desk(lake, topic), DAYS[1].date).manifest
+    manifest = run_day(pipeline(lake, topic), DAYS[1].date).manifest
     assert [gap.offsets.range_count for gap in manifest.gaps] == [2 * EACH]
     assert [part.pending.range_count for part in manifest.next.partitions] == [EACH]
     assert manifest.rows(Verdict.IN_DAY) == 2 * EACH, "pending rows of the first day came to their own"
@@ -70,7 +70,7 @@ def test_long_gaps_and_pending_offsets_are_committed_and_proved(lake: Path, topi
 
 def test_a_rebuild_holds_long_sets_against_those_of_then(lake: Path, topic: MemoryTopic) -> None:
     before = next(read_chain(Lake(lake)))
-    assert rebuild_day(desk(lake, topic), DAYS[0].date).manifest.gaps == before.gaps
+    assert rebuild_day(pipeline(lake, topic), DAYS[0].date).manifest.gaps == before.gaps
     assert problems(lake, topic) == ()
 
 
@@ -78,7 +78,7 @@ def test_a_rebuild_holds_long_sets_against_those_of_then(lake: Path, topic: Memo
 def test_a_lost_or_changed_list_is_a_problem_and_a_rebuild_mends_it(
     lake: Path, topic: MemoryTopic, level: Level
 ) -> None:
-    run_day(desk(lake, topic), DAYS[2].date)
+    run_day(pipeline(lake, topic), DAYS[2].date)
     place = lake / f"date={DAYS[1].date}" / LISTS_NAME
     text = place.read_bytes()
     for damaged in (text[:-1], text[:-1] + b"?"):
@@ -86,7 +86,7 @@ def test_a_lost_or_changed_list_is_a_problem_and_a_rebuild_mends_it(
         assert any(LISTS_NAME in each for each in problems(lake, topic, level))
     place.unlink()
     assert any(LISTS_NAME in each for each in problems(lake, topic, level))
-    rebuild_day(desk(lake, topic), DAYS[1].date)
+    rebuild_day(pipeline(lake, topic), DAYS[1].date)
     assert problems(lake, topic) == ()
 
 
@@ -164,7 +164,7 @@ def test_a_day_that_is_exchanged_between_two_reads_is_read_again(
         return text
 
     monkeypatch.setattr(Lake, "manifest_text", then_exchanged)
-    here = desk(lake, topic)
+    here = pipeline(lake, topic)
     match command:
         case "plan":
             planned = preview(here, None).planned
@@ -183,7 +183,7 @@ def test_a_day_that_is_exchanged_between_two_reads_is_read_again(
 def test_a_broken_chain_is_told_after_the_second_read(lake: Path, topic: MemoryTopic) -> None:
     (lake / f"date={DAYS[1].date}" / LISTS_NAME).unlink()
     with pytest.raises(LedgerBroken, match=LISTS_NAME):
-        preview(desk(lake, topic), None)
+        preview(pipeline(lake, topic), None)
 
 
 def test_of_a_lost_list_of_the_newest_day_the_message_names_the_way_out(
@@ -191,16 +191,16 @@ def test_of_a_lost_list_of_the_newest_day_the_message_names_the_way_out(
 ) -> None:
     (lake / f"date={DAYS[1].date}" / LISTS_NAME).unlink()
     with pytest.raises(LedgerBroken, match="so can the newest: `run --date D --force`"):
-        run_day(desk(lake, topic), DAYS[2].date)
-    rebuild_day(desk(lake, topic), DAYS[1].date)
+        run_day(pipeline(lake, topic), DAYS[2].date)
+    rebuild_day(pipeline(lake, topic), DAYS[1].date)
     assert problems(lake, topic) == ()
-    run_day(desk(lake, topic), DAYS[2].date)
+    run_day(pipeline(lake, topic), DAYS[2].date)
     assert problems(lake, topic) == ()
 
 
 def test_a_list_that_no_manifest_names_is_a_stranger(tmp_path: Path) -> None:
     topic = MemoryTopic(1)
-    run_day(desk(tmp_path, topic), DAYS[0].date)
+    run_day(pipeline(tmp_path, topic), DAYS[0].date)
     place = tmp_path / f"date={DAYS[0].date}" / LISTS_NAME
     assert not place.exists(), "an empty day has no long set"
     place.write_bytes(b"x")

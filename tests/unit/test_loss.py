@@ -14,7 +14,7 @@ from offsets.errors import AuditFailed, ConfigError, OffsetsLost
 from offsets.model import LostOffsets, midnight
 from offsets.plan import Accept
 from tests.support.lake import places
-from tests.support.local_engine import ZONE, LocalEngine, desk, order
+from tests.support.local_engine import ZONE, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic, Transaction
 
 FIRST, SECOND, THIRD = (date(2026, 3, day) for day in (28, 29, 30))
@@ -38,7 +38,7 @@ def topic() -> MemoryTopic:
 
 
 def run(lake: Path, topic: MemoryTopic, day: date, *loss: LostOffsets) -> Outcome:
-    return run_day(desk(lake, topic, accept=Accept(loss=loss)), day)
+    return run_day(pipeline(lake, topic, accept=Accept(loss=loss)), day)
 
 
 def test_a_loss_stops_the_day_and_says_how_to_go_on(lake: Path, topic: MemoryTopic) -> None:
@@ -145,7 +145,7 @@ def test_retention_of_settled_records_while_anchors_are_looked_at_is_no_loss(
     run(lake, topic, FIRST)
     engine = LocalEngine(topic)
     at_a_question(topic, engine, "records", nth, 6)
-    run_day(desk(lake, topic, engine=engine), SECOND)
+    run_day(pipeline(lake, topic, engine=engine), SECOND)
     assert topic.logs[0].log_start == 6
     run(lake, topic, THIRD)
     assert {offset for _, offset in places(lake)} == set(range(12)) - {10}
@@ -157,7 +157,7 @@ def test_a_pending_record_that_retention_takes_during_the_read_is_lost_and_no_fa
     run(lake, topic, FIRST)
     engine = LocalEngine(topic, dropped={0}, batch_rows=1, between=lambda: topic.retain_from(0, 3))
     with pytest.raises(OffsetsLost, match="same command again"):
-        run_day(desk(lake, topic, engine=engine), SECOND)
+        run_day(pipeline(lake, topic, engine=engine), SECOND)
     with pytest.raises(OffsetsLost, match="--accept-loss 0:2-3"):
         run(lake, topic, SECOND)
     run(lake, topic, SECOND, LostOffsets(partition=0, from_offset=2, until_offset=3))
@@ -168,7 +168,7 @@ def test_a_pending_record_that_is_dropped_though_kafka_holds_it_is_a_failed_audi
 ) -> None:
     run(lake, topic, FIRST)
     with pytest.raises(AuditFailed, match="pending"):
-        run_day(desk(lake, topic, engine=LocalEngine(topic, dropped={0}, batch_rows=1)), SECOND)
+        run_day(pipeline(lake, topic, engine=LocalEngine(topic, dropped={0}, batch_rows=1)), SECOND)
 
 
 @pytest.mark.parametrize("question, nth", [("watermarks", 1), ("records", 3), ("watermarks", 2)])
@@ -185,7 +185,7 @@ def test_retention_that_passes_a_gap_before_its_proof_ends_with_advice_that_work
     engine = LocalEngine(topic)
     at_a_question(topic, engine, question, nth, 7)
     with pytest.raises(OffsetsLost, match="same command again"):
-        run_day(desk(lake, topic, engine=engine), SECOND)
+        run_day(pipeline(lake, topic, engine=engine), SECOND)
     assert topic.logs[0].log_start == 7
     with pytest.raises(OffsetsLost, match="--accept-loss 0:4-7"):
         run(lake, topic, SECOND)

@@ -49,7 +49,7 @@ from offsets.model import Checkpoint, LostOffsets, Verdict, midnight
 from offsets.plan import Accept
 from tests.reference import Fate, Place
 from tests.support.lake import files, places
-from tests.support.local_engine import RULES, ZONE, Crash, LocalEngine, desk, order
+from tests.support.local_engine import RULES, ZONE, Crash, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 
 FIRST, SECOND, THIRD, FOURTH = DAYS = [date(2026, 3, day) for day in (28, 29, 30, 31)]
@@ -80,12 +80,12 @@ def topic() -> MemoryTopic:
 @pytest.fixture
 def lake(tmp_path: Path, topic: MemoryTopic) -> Path:
     for day in DAYS:
-        run_day(desk(tmp_path / "lake", topic, late=Late.AMEND), day)
+        run_day(pipeline(tmp_path / "lake", topic, late=Late.AMEND), day)
     return tmp_path / "lake"
 
 
 def rebuild(lake: Path, topic: MemoryTopic, day: date, **changed: Any) -> Outcome:
-    return rebuild_day(desk(lake, topic, late=Late.AMEND, **changed), day)
+    return rebuild_day(pipeline(lake, topic, late=Late.AMEND, **changed), day)
 
 
 def state(lake: Path) -> tuple[object, ...]:
@@ -128,8 +128,8 @@ def test_a_day_whose_manifest_is_gone_is_built_from_what_its_neighbours_record(
     lake = tmp_path / "lake"
     engine = LocalEngine(topic)
     for day in (FIRST, SECOND, THIRD):
-        run_day(desk(lake, topic, late=Late.AMEND, engine=engine), day)
-    run_day(desk(lake, topic, late=Late.SET_ASIDE), FOURTH)
+        run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine), day)
+    run_day(pipeline(lake, topic, late=Late.SET_ASIDE), FOURTH)
     before = state(lake)
     folder = lake / f"date={THIRD}"
     if lost == "folder":
@@ -151,7 +151,7 @@ def test_a_day_that_is_gone_keeps_its_zone_though_the_next_day_has_another(
     lake, new = tmp_path / "lake", Accept(contract=True)
     for day in DAYS:
         zone = ZONE if day < THIRD else "Europe/Brussels"
-        run_day(desk(lake, topic, late=Late.AMEND, zone=zone, accept=new), day)
+        run_day(pipeline(lake, topic, late=Late.AMEND, zone=zone, accept=new), day)
     before = [manifest.day for manifest in read_chain(Lake(lake))]
     shutil.rmtree(lake / f"date={SECOND}")
     rebuild(lake, topic, SECOND, zone="Europe/Brussels")
@@ -164,7 +164,7 @@ def test_late_rows_of_a_day_that_is_gone_which_lie_nowhere_yet_are_set_aside(
 ) -> None:
     lake = tmp_path / "lake"
     for day in DAYS:
-        run_day(desk(lake, topic, late=Late.AMEND if day < FOURTH else Late.SET_ASIDE), day)
+        run_day(pipeline(lake, topic, late=Late.AMEND if day < FOURTH else Late.SET_ASIDE), day)
     gone = next(lake.glob(f"date={FIRST}/late-{THIRD}-*"))
     gone.unlink()
     shutil.rmtree(lake / f"date={THIRD}")
@@ -254,7 +254,7 @@ def test_of_two_lost_amendments_by_one_run_none_is_made_with_the_rows_of_the_oth
         topic.produce(number % 2, order(midnight(SECOND, ZONE)), midnight(FOURTH, ZONE) + timedelta(hours=22))
     for day in DAYS:
         engine = LocalEngine(topic, least_tasks=4)
-        run_day(desk(lake, topic, late=Late.AMEND, engine=engine, min_file_size=1), day)
+        run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine, min_file_size=1), day)
     lost = list(lake.glob(f"date={SECOND}/late-{FOURTH}-*"))
     assert len(lost) > 1
     for path in lost:
@@ -428,7 +428,7 @@ def test_a_day_that_another_version_judged_otherwise_stays_and_the_message_names
     with monkeypatch.context() as older:
         older.setattr(task, "_stamps", stamps_as_0_1_0_read_them)
         for day in (*DAYS, FIFTH):
-            run_day(desk(lake, topic, late=Late.AMEND), day)
+            run_day(pipeline(lake, topic, late=Late.AMEND), day)
     before = state(lake)
     (judged,) = [day for day in (*DAYS, FIFTH) if "No Kafka timestamp" in str(read_manifest(Lake(lake), day))]
     with pytest.raises(AuditFailed, match="build it again with kafka-daily 0, which wrote it"):
@@ -500,12 +500,12 @@ def test_a_rebuild_keeps_what_was_accepted_and_adds_what_is_accepted_now(
     tmp_path: Path, topic: MemoryTopic
 ) -> None:
     lake, narrow = tmp_path / "lake", replace(RULES, columns=RULES.columns[:1])
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     accept = Accept(contract=True)
-    then = run_day(desk(lake, topic, rules=narrow, accept=accept), SECOND).manifest.accepted.contract
+    then = run_day(pipeline(lake, topic, rules=narrow, accept=accept), SECOND).manifest.accepted.contract
     assert then
-    assert rebuild_day(desk(lake, topic, rules=narrow), SECOND).manifest.accepted.contract == then
-    again = rebuild_day(desk(lake, topic, accept=accept), SECOND).manifest.accepted.contract
+    assert rebuild_day(pipeline(lake, topic, rules=narrow), SECOND).manifest.accepted.contract == then
+    again = rebuild_day(pipeline(lake, topic, accept=accept), SECOND).manifest.accepted.contract
     assert again[: len(then)] == then
     assert len(again) > len(then)
 
@@ -514,8 +514,8 @@ def test_a_contract_that_was_accepted_once_lets_a_later_rebuild_move_nothing(
     tmp_path: Path, topic: MemoryTopic
 ) -> None:
     lake, narrow = tmp_path / "lake", replace(RULES, columns=RULES.columns[:1])
-    run_day(desk(lake, topic), FIRST)
-    run_day(desk(lake, topic, rules=narrow, accept=Accept(contract=True)), SECOND)
+    run_day(pipeline(lake, topic), FIRST)
+    run_day(pipeline(lake, topic, rules=narrow, accept=Accept(contract=True)), SECOND)
     trade_places(lake, topic)
     refused(lake, topic, AuditFailed, "or other ones", rules=narrow)
 
@@ -593,7 +593,7 @@ def test_the_newest_day_without_its_manifest_is_settled_again_and_each_row_stays
     lose(lake / f"date={FOURTH}", what)
     for day in (FOURTH, FIFTH):
         with pytest.raises((DayExists, LedgerBroken, EarlierDayMissing)) as stopped:
-            run_day(desk(lake, topic, late=Late.AMEND), day)
+            run_day(pipeline(lake, topic, late=Late.AMEND), day)
         if what != "folder" or day == FOURTH:
             assert "--force" in str(stopped.value)
     assert len(Lake(lake).amended_by(FOURTH)) == 2
@@ -601,7 +601,7 @@ def test_the_newest_day_without_its_manifest_is_settled_again_and_each_row_stays
     assert state(lake) == before
     assert problems(lake) == ()
     for each in (lake, whole):
-        run_day(desk(each, topic, late=Late.AMEND), FIFTH)
+        run_day(pipeline(each, topic, late=Late.AMEND), FIFTH)
     assert places(lake) == places(whole)
     assert len(places(lake)) == all_rows + 5
     assert problems(lake) == ()
@@ -618,7 +618,7 @@ def test_a_day_that_is_settled_again_ends_where_its_files_ended_at_least(
         topic.produce(0, order(midnight(FOURTH, ZONE) + timedelta(hours=dated)), stamp)
     shutil.rmtree(lake)
     for day in DAYS:
-        run_day(desk(lake, topic, late=Late.AMEND, grace=timedelta(hours=5)), day)
+        run_day(pipeline(lake, topic, late=Late.AMEND, grace=timedelta(hours=5)), day)
     before = state(lake)
     lose(lake / f"date={FOURTH}", "manifest")
     manifest = rebuild(lake, topic, FOURTH).manifest
@@ -643,11 +643,11 @@ def test_late_rows_that_were_not_brought_anywhere_yet_are_brought_after_a_kill_t
 ) -> None:
     before, again = state(lake), tmp_path / "again"
     for day in DAYS[:-1]:
-        run_day(desk(again, topic, late=Late.AMEND), day)
+        run_day(pipeline(again, topic, late=Late.AMEND), day)
     with monkeypatch.context() as patched:
         patched.setattr(os, "link", dying(os.link))
         with pytest.raises(Crash):
-            run_day(desk(again, topic, late=Late.AMEND), FOURTH)
+            run_day(pipeline(again, topic, late=Late.AMEND), FOURTH)
     assert not Lake(again).amended_by(FOURTH)
     lose(again / f"date={FOURTH}", "manifest")
     with monkeypatch.context() as patched:
@@ -655,7 +655,7 @@ def test_late_rows_that_were_not_brought_anywhere_yet_are_brought_after_a_kill_t
         with pytest.raises(Crash):
             rebuild(again, topic, FOURTH)
     assert len(Lake(again).amended_by(FOURTH)) == 1
-    run_day(desk(again, topic, late=Late.SET_ASIDE), FOURTH)
+    run_day(pipeline(again, topic, late=Late.SET_ASIDE), FOURTH)
     assert state(again) == before
     assert problems(again) == ()
 
@@ -726,7 +726,7 @@ def test_a_late_file_of_another_topic_is_none_of_the_days_late_files(
 def test_a_late_file_behind_a_link_is_not_committed(tmp_path: Path, topic: MemoryTopic, what: str) -> None:
     lake = tmp_path / "lake"
     for day in DAYS:
-        run_day(desk(lake, topic, late=Late.AMEND if day == FOURTH else Late.SET_ASIDE), day)
+        run_day(pipeline(lake, topic, late=Late.AMEND if day == FOURTH else Late.SET_ASIDE), day)
     path = next(path for path in Lake(lake).amended_by(FOURTH) if path.parent.name == f"date={SECOND}")
     linked = path if what == "file" else path.parent
     linked.rename(tmp_path / "elsewhere")
@@ -759,10 +759,10 @@ def test_where_retention_took_some_of_it_the_folder_stays_and_the_advice_leads_o
         path.rename(away / path.name)
     assert f"date={FOURTH} and all date=*/late-{FOURTH}-*" in str(stopped.value)
     with pytest.raises(OffsetsLost, match="--accept-loss") as lost:
-        run_day(desk(lake, topic, late=Late.AMEND), FOURTH)
+        run_day(pipeline(lake, topic, late=Late.AMEND), FOURTH)
     assert lost.value.facts["accept"] == f"0:{start}-{start + 2}"
     loss = LostOffsets(partition=0, from_offset=start, until_offset=start + 2)
-    run_day(desk(lake, topic, late=Late.AMEND, accept=Accept(loss=(loss,))), FOURTH)
+    run_day(pipeline(lake, topic, late=Late.AMEND, accept=Accept(loss=(loss,))), FOURTH)
     assert problems(lake) == ()
     assert before.keys() - places(lake).keys() == {(0, start), (0, start + 1)}
 
@@ -794,23 +794,23 @@ def test_a_start_that_is_vouched_for_drops_nothing_that_the_old_folder_holds(
     tmp_path: Path, topic: MemoryTopic
 ) -> None:
     lake = tmp_path / "lake"
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     lose(lake / f"date={FIRST}", "manifest")
     before = files(lake)
     topic.retain_from(0, 2)
     with pytest.raises(OffsetsLost, match="--accept-start"):
-        rebuild_day(desk(lake, topic), FIRST)
+        rebuild_day(pipeline(lake, topic), FIRST)
     with pytest.raises(OffsetsLost, match="as the day's files hold; found a plan from 2 on"):
-        rebuild_day(desk(lake, topic, accept=Accept(start=True)), FIRST)
+        rebuild_day(pipeline(lake, topic, accept=Accept(start=True)), FIRST)
     assert files(lake) == before
 
 
 def test_the_only_day_without_its_manifest_is_settled_again(tmp_path: Path, topic: MemoryTopic) -> None:
     lake = tmp_path / "lake"
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     before = state(lake)
     lose(lake / f"date={FIRST}", "manifest")
-    rebuild_day(desk(lake, topic), FIRST)
+    rebuild_day(pipeline(lake, topic), FIRST)
     assert state(lake) == before
     assert problems(lake) == ()
 
@@ -823,13 +823,13 @@ def test_late_rows_of_removed_later_days_are_doubled_by_neither_a_run_nor_a_rebu
     for day in (THIRD, FOURTH):
         lose(lake / f"date={day}", "folder")
     with pytest.raises(LedgerBroken, match=f"--date {THIRD} --force"):
-        run_day(desk(lake, topic, late=Late.AMEND), THIRD)
+        run_day(pipeline(lake, topic, late=Late.AMEND), THIRD)
     with pytest.raises(LedgerBroken, match="move these files out of the lake"):
         rebuild(lake, topic, THIRD)
     for path in Lake(lake).amended_by(FOURTH):
         path.rename(tmp_path / path.name)
     rebuild(lake, topic, THIRD)
-    run_day(desk(lake, topic, late=Late.AMEND), FOURTH)
+    run_day(pipeline(lake, topic, late=Late.AMEND), FOURTH)
     assert state(lake) == before
     assert problems(lake) == ()
 
@@ -848,7 +848,7 @@ def test_a_lake_without_its_first_day_is_not_built_on(
     if number == 4:
         when = midnight(FIFTH, ZONE) + timedelta(hours=2)
         topic.produce(0, order(midnight(FIRST, ZONE) + timedelta(hours=5), n=99), when)
-        run_day(desk(lake, topic, late=Late.AMEND), FIFTH)
+        run_day(pipeline(lake, topic, late=Late.AMEND), FIFTH)
     before, day = state(lake), [*DAYS, FIFTH][number]
     (lake / f"date={FIRST}").rename(tmp_path / "away")
     if harm:
@@ -968,7 +968,7 @@ def test_two_days_that_are_lost_apart_from_each_other_are_built_one_after_the_ot
     """Of lost folders the earlier comes first: late rows of the later one may have lain in it."""
     move_on(topic)
     for day in (FIFTH, FIFTH + timedelta(days=1)):
-        run_day(desk(lake, topic, late=Late.AMEND), day)
+        run_day(pipeline(lake, topic, late=Late.AMEND), day)
     before = state(lake)
     for day in (one, other):
         lose(lake / f"date={day}", harm)
@@ -995,7 +995,7 @@ def test_of_two_lost_folders_one_may_come_back_from_a_backup(
 ) -> None:
     """Whatever was built again before: no late row lies in a day and in the folder of its run too."""
     move_on(topic)
-    run_day(desk(lake, topic, late=Late.AMEND), FIFTH)
+    run_day(pipeline(lake, topic, late=Late.AMEND), FIFTH)
     before = state(lake)
     for day in (SECOND, FOURTH):
         (lake / f"date={day}").rename(tmp_path / str(day))
@@ -1103,7 +1103,7 @@ def test_the_calendars_first_and_last_day_can_never_be_run(
 ) -> None:
     for step in (run_day, preview, rebuild_day):
         with pytest.raises(ConfigError):
-            step(desk(lake, topic), edge)
+            step(pipeline(lake, topic), edge)
 
 
 @pytest.mark.parametrize("harm", ["folder", "manifest"])
@@ -1115,7 +1115,7 @@ def test_a_lost_first_day_comes_back_from_a_backup_alone(
     lose(lake / f"date={FIRST}", harm)
     for command in (run_day, rebuild_day):
         with pytest.raises((LedgerBroken, DayExists), match=r"(?i)restore .* from a backup") as stopped:
-            command(desk(lake, topic, late=Late.AMEND), FIRST)
+            command(pipeline(lake, topic, late=Late.AMEND), FIRST)
         assert "--force" not in str(stopped.value)
     shutil.rmtree(lake / f"date={FIRST}", ignore_errors=True)
     shutil.copytree(backup, lake / f"date={FIRST}")
@@ -1136,12 +1136,12 @@ def test_a_rebuilt_day_keeps_the_anchor_that_the_day_after_goes_on_from(tmp_path
         topic.produce(0, order(when), when)
         topic.produce(0, order(when), -5_000 if day == FIRST else when)
     for day in DAYS[:2]:
-        run_day(desk(lake, topic, invalid_limit=1.0), day)
+        run_day(pipeline(lake, topic, invalid_limit=1.0), day)
     for manifest in [*read_chain(Lake(lake))]:
         old = replace(manifest, consumed=_as_of_old(manifest.consumed), next=_as_of_old(manifest.next))
         (lake / f"date={old.day.date}" / MANIFEST_NAME).write_bytes(to_json(old))
-    rebuild_day(desk(lake, topic, invalid_limit=1.0), FIRST)
-    run_day(desk(lake, topic, invalid_limit=1.0), THIRD)
+    rebuild_day(pipeline(lake, topic, invalid_limit=1.0), FIRST)
+    run_day(pipeline(lake, topic, invalid_limit=1.0), THIRD)
     assert len([*read_chain(Lake(lake))]) == 3
 
 

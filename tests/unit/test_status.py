@@ -17,7 +17,7 @@ from jobs.lake.posix import Lake, LockHolder
 from jobs.lake.status import Amended, status, whereabouts
 from offsets.commit_log import Ledger
 from offsets.errors import LedgerBroken
-from tests.support.local_engine import desk
+from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
 from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, three_days
 from tests.unit.test_verify import a_lossy_lake, manifest_of
@@ -37,7 +37,7 @@ def amended(tmp_path: Path) -> Path:
     topic = MemoryTopic(2)
     three_days(topic)
     for day in DAYS:
-        run_day(desk(tmp_path / "amended", topic, late=Late.AMEND), day)
+        run_day(pipeline(tmp_path / "amended", topic, late=Late.AMEND), day)
     return tmp_path / "amended"
 
 
@@ -63,7 +63,7 @@ def test_an_absent_lake_and_an_empty_day_are_told_as_they_are(tmp_path: Path) ->
     found = status(Lake(tmp_path / "none"), FIRST, due_at, NOW)
     assert (found.days, found.next_day, found.unfinished_moves) == ((), FIRST, ())
     assert not (tmp_path / "none").exists()
-    run_day(desk(tmp_path / "lake", MemoryTopic()), FIRST)
+    run_day(pipeline(tmp_path / "lake", MemoryTopic()), FIRST)
     (day,) = status(Lake(tmp_path / "lake"), FIRST, due_at, NOW).days
     assert (day.state, day.rows, day.files, day.bytes) == ("empty", 0, 0, 0)
 

@@ -23,7 +23,7 @@ from offsets.errors import RunFailed
 from offsets.model import LAST_STAMP, Verdict
 from tests.reference import Fate
 from tests.support.lake import places
-from tests.support.local_engine import RULES, LocalEngine, desk, order
+from tests.support.local_engine import RULES, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic, Transaction
 from tests.unit.test_day import FIRST, SECOND, THIRD, at, lake, orders
 
@@ -37,10 +37,10 @@ def test_an_odd_stamp_at_a_partitions_end_does_not_stop_the_lake(lake: Path, sta
     topic = MemoryTopic(1)
     orders(topic, FIRST)
     odd = topic.produce(0, order(at(FIRST, 22)), stamp)
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     orders(topic, SECOND)
-    run_day(desk(lake, topic), SECOND)
-    run_day(desk(lake, topic), THIRD)
+    run_day(pipeline(lake, topic), SECOND)
+    run_day(pipeline(lake, topic), THIRD)
     assert places(lake)[0, odd].fate is Fate.INVALID
     assert len(places(lake)) == len(topic.logs[0].records)
 
@@ -84,7 +84,7 @@ def test_records_that_spark_cannot_take_are_settled_by_the_second_client(
         log[number] = replace(each, timestamp=stamp) if each.timestamp == NANOSECONDS else each
     bad = {each.offset for each in log if each.timestamp == stamp}
     for day in (FIRST, SECOND, THIRD):
-        run_day(desk(lake, topic, invalid_limit=1.0), day)
+        run_day(pipeline(lake, topic, invalid_limit=1.0), day)
     found = found_in(lake, topic)
     assert found[Fate.INVALID] == bad
     assert found.keys() == {Fate.IN_DAY, Fate.INVALID}
@@ -102,7 +102,7 @@ def test_records_beside_the_stretch_are_left_to_spark(lake: Path, monkeypatch: p
 
     monkeypatch.setattr(topic, "stream", counted)
     engine = LocalEngine(topic)
-    manifest = run_day(desk(lake, topic, engine=engine, invalid_limit=1.0), FIRST).manifest
+    manifest = run_day(pipeline(lake, topic, engine=engine, invalid_limit=1.0), FIRST).manifest
     assert engine.jobs == 2
     assert read[-1] == (0, 1, 11), "the stretch alone is read here"
     assert {part for part, _, _ in read[:-1]} == {0, 1}
@@ -116,8 +116,8 @@ def test_a_settled_poison_that_is_read_over_stops_no_later_day(lake: Path) -> No
     poison = topic.produce(0, order(at(FIRST, 4)), NANOSECONDS)
     topic.produce(0, order(at(SECOND, 4)), at(FIRST, 5))
     orders(topic, SECOND)
-    run_day(desk(lake, topic), FIRST)
-    manifest = run_day(desk(lake, topic), SECOND).manifest
+    run_day(pipeline(lake, topic), FIRST)
+    manifest = run_day(pipeline(lake, topic), SECOND).manifest
     assert manifest.rows(Verdict.ALREADY_SETTLED) == 1
     assert found_in(lake, topic) == {Fate.IN_DAY: {0, 2, *range(3, 9)}, Fate.INVALID: {poison}}
 
@@ -125,10 +125,10 @@ def test_a_settled_poison_that_is_read_over_stops_no_later_day(lake: Path) -> No
 def test_a_poisoned_day_can_be_built_again(lake: Path) -> None:
     topic = poisoned("both ends")
     for day in (FIRST, SECOND):
-        run_day(desk(lake, topic, invalid_limit=1.0), day)
+        run_day(pipeline(lake, topic, invalid_limit=1.0), day)
     before, manifest = places(lake), next(read_chain(Lake(lake)))
     (lake / f"date={FIRST}" / manifest.files[0].path).unlink()
-    rebuild_day(desk(lake, topic), FIRST)
+    rebuild_day(pipeline(lake, topic), FIRST)
     assert places(lake) == before
 
 
@@ -139,7 +139,7 @@ def test_a_poisoned_record_is_invalid_by_its_window_or_its_years(lake: Path, sou
     headers = (("trace", b"1"), ("none", None))
     topic.logs[0].records[3] = replace(topic.logs[0].records[3], key=b"k", headers=headers)
     rules = replace(RULES, event_time=rule, kafka_columns=frozenset({"key", "headers"}))
-    run_day(desk(lake, topic, rules=rules), FIRST)
+    run_day(pipeline(lake, topic, rules=rules), FIRST)
     (file,) = lake.glob(f"date={FIRST}/_invalid/*.parquet")
     table = pq.read_table(file)
     (row,) = table.drop_columns(["kafka_timestamp"]).to_pylist()
@@ -154,14 +154,14 @@ def test_a_job_that_fails_for_another_reason_says_so_still(lake: Path) -> None:
     topic = poisoned("one")
     topic.logs[0].records[3] = replace(topic.logs[0].records[3], timestamp=LAST_STAMP)
     with pytest.raises(RunFailed, match="it did not"):
-        run_day(desk(lake, topic, engine=LocalEngine(topic, dies=True)), FIRST)
+        run_day(pipeline(lake, topic, engine=LocalEngine(topic, dies=True)), FIRST)
     assert not list(lake.glob("date=*"))
 
 
 def test_a_job_that_fails_once_more_beside_the_stretch_commits_nothing(lake: Path) -> None:
     topic = poisoned("one")
     with pytest.raises(RunFailed, match="it did not"):
-        run_day(desk(lake, topic, engine=LocalEngine(topic, dies=True)), FIRST)
+        run_day(pipeline(lake, topic, engine=LocalEngine(topic, dies=True)), FIRST)
     assert not list(lake.glob("date=*"))
 
 
@@ -180,11 +180,11 @@ def test_a_plan_over_stray_stamps_keeps_its_figures(lake: Path) -> None:
     """Look-ups by time are pinned by such stamps, and the oldest record may bear one."""
     topic = poisoned("both ends")
     topic.retention, topic.cleanup_policy = timedelta(days=7), "delete"
-    plan = make_plan(desk(lake, topic, now=at(SECOND, 3)), Ledger(()), FIRST).plan
+    plan = make_plan(pipeline(lake, topic, now=at(SECOND, 3)), Ledger(()), FIRST).plan
     assert [(span.from_offset, span.until_offset) for span in plan.spans] == [(0, 12), (0, 11)]
     assert plan.headroom_hours is not None
     assert 0 < plan.headroom_hours < 7 * 24
     for number, each in enumerate(log := topic.logs[0].records):
         log[number] = replace(each, timestamp=-NANOSECONDS) if each.timestamp == NANOSECONDS else each
-    again = make_plan(desk(lake, topic, now=at(SECOND, 3)), Ledger(()), FIRST).plan
+    again = make_plan(pipeline(lake, topic, now=at(SECOND, 3)), Ledger(()), FIRST).plan
     assert again.headroom_hours == plan.headroom_hours

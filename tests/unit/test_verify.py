@@ -51,7 +51,7 @@ from offsets.model import (
 from offsets.plan import Accept
 from offsets.ranges import Offsets
 from tests.support.lake import places
-from tests.support.local_engine import RULES, desk, order
+from tests.support.local_engine import RULES, order, pipeline
 from tests.support.manifests import empty, full
 from tests.support.memory_topic import MemoryTopic, Transaction
 from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, at, orders, three_days
@@ -77,7 +77,7 @@ def topic() -> MemoryTopic:
 def amended(tmp_path: Path, topic: MemoryTopic) -> Path:
     """Give a lake whose late rows were brought to their days."""
     for day in DAYS:
-        run_day(desk(tmp_path / "amended", topic, late=Late.AMEND), day)
+        run_day(pipeline(tmp_path / "amended", topic, late=Late.AMEND), day)
     return tmp_path / "amended"
 
 
@@ -239,7 +239,7 @@ def committing(amended: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatc
     fourth = THIRD + timedelta(days=1)
     topic.produce(0, order(at(SECOND, 12)), at(fourth, 1))
     topic.produce(0, order(at(fourth, 2)), at(fourth, 2))
-    return lambda: void(run_day(desk(amended, topic, late=Late.AMEND), fourth))
+    return lambda: void(run_day(pipeline(amended, topic, late=Late.AMEND), fourth))
 
 
 def void(_: object) -> None:
@@ -283,10 +283,10 @@ def test_late_files_that_reach_their_days_meanwhile_raise_no_alarm(
         with monkeypatch.context() as patched:
             if day == THIRD:
                 patched.setattr(jobs.daily, "finish_moves", lambda *_: {})
-            run_day(desk(lake, topic, late=Late.AMEND), day)
+            run_day(pipeline(lake, topic, late=Late.AMEND), day)
     locates = len([file for day in DAYS for file in manifest_of(lake, day).files])
     waits: list[Callable[[], None]] = [lambda: None] * ((locates if only is None else 1) - 1)
-    once(monkeypatch, "locate", *waits, lambda: void(run_day(desk(lake, topic, late=Late.AMEND), THIRD)))
+    once(monkeypatch, "locate", *waits, lambda: void(run_day(pipeline(lake, topic, late=Late.AMEND), THIRD)))
     assert look(lake, level, only=only).problems == ()
 
 
@@ -294,7 +294,11 @@ def test_late_files_that_reach_their_days_meanwhile_raise_no_alarm(
 def test_a_day_that_is_built_again_meanwhile_raises_no_alarm(
     amended: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, level: Level
 ) -> None:
-    once(monkeypatch, "read_chain", lambda: void(rebuild_day(desk(amended, topic, late=Late.AMEND), SECOND)))
+    once(
+        monkeypatch,
+        "read_chain",
+        lambda: void(rebuild_day(pipeline(amended, topic, late=Late.AMEND), SECOND)),
+    )
     found = look(amended, level)
     assert found.problems == ()
     assert [day.revision for day in found.ledger] == [1, 2, 1]
@@ -304,7 +308,7 @@ def test_a_day_that_is_built_again_meanwhile_raises_no_alarm(
 def test_a_second_look_that_is_disturbed_too_is_followed_by_another(
     amended: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, committing: Callable[[], None]
 ) -> None:
-    rebuilding = lambda: void(rebuild_day(desk(amended, topic, late=Late.AMEND), SECOND))  # noqa: E731
+    rebuilding = lambda: void(rebuild_day(pipeline(amended, topic, late=Late.AMEND), SECOND))  # noqa: E731
     once(monkeypatch, "read_chain", committing, rebuilding)
     assert problems(amended) == []
 
@@ -399,7 +403,7 @@ def test_skipped_and_too_early_records_are_what_is_left(tmp_path: Path) -> None:
     topic.produce(0, None, at(FIRST, 20.5))
     topic.produce(0, order(at(FIRST, -30)), at(FIRST, 21))
     rules = replace(RULES, tombstones=Tombstones.SKIP)
-    run_day(desk(tmp_path / "lake", topic, rules=rules), FIRST)
+    run_day(pipeline(tmp_path / "lake", topic, rules=rules), FIRST)
     (day,) = look(tmp_path / "lake").ledger
     assert (day.verdicts["skipped"], day.verdicts["before_first"], day.unexplained) == (1, 1, 0)
     assert problems(tmp_path / "lake") == []
@@ -420,7 +424,7 @@ def test_a_sample_is_told_of_the_ranges_that_there_are(tmp_path: Path) -> None:
         topic.produce(0, order(at(FIRST, hour)), at(FIRST, hour))
         for _ in range(markers):
             topic.marker(0, at(FIRST, hour))
-    run_day(desk(tmp_path / "lake", topic), FIRST)
+    run_day(pipeline(tmp_path / "lake", topic), FIRST)
     reseal(
         tmp_path / "lake",
         FIRST,
@@ -437,7 +441,7 @@ def test_a_marker_that_is_read_over_behind_a_pending_record_is_a_gap_and_not_set
     orders(topic, FIRST)
     orders(topic, SECOND)
     for day in (FIRST, SECOND):
-        run_day(desk(tmp_path / "lake", topic), day)
+        run_day(pipeline(tmp_path / "lake", topic), day)
     found = look(tmp_path / "lake", Level.KAFKA, topic)
     assert found.problems == ()
     second = found.ledger[1]
@@ -448,11 +452,11 @@ def a_lossy_lake(lake: Path) -> MemoryTopic:
     """Settle two days, the second of which found its first offsets gone."""
     topic = MemoryTopic(2)
     three_days(topic)
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     start = manifest_of(lake, FIRST).next.partitions[1].next_from_offset
     topic.retain_from(1, start + 2)
     lost = LostOffsets(partition=1, from_offset=start, until_offset=start + 2)
-    run_day(desk(lake, topic, accept=Accept(loss=(lost,))), SECOND)
+    run_day(pipeline(lake, topic, accept=Accept(loss=(lost,))), SECOND)
     return topic
 
 
@@ -665,7 +669,7 @@ def test_two_days_that_do_not_go_together_are_found(lake: Path, tmp_path: Path) 
     other, topic = tmp_path / "other", MemoryTopic(2)
     topic.produce(0, order(at(FIRST, 1)), at(FIRST, 1))
     for day in DAYS:
-        run_day(desk(other, topic), day)
+        run_day(pipeline(other, topic), day)
     shutil.rmtree(lake / f"date={THIRD}")
     shutil.copytree(other / f"date={THIRD}", lake / f"date={THIRD}")
     for level in LEVELS:
@@ -852,7 +856,7 @@ def test_an_offset_exchanged_for_another_of_the_span_is_found_by_its_digest(tmp_
     topic.produce(0, None, at(FIRST, 20))
     orders(topic, FIRST, 2)
     lake = tmp_path / "lake"
-    run_day(desk(lake, topic, rules=replace(RULES, tombstones=Tombstones.SKIP)), FIRST)
+    run_day(pipeline(lake, topic, rules=replace(RULES, tombstones=Tombstones.SKIP)), FIRST)
 
     def exchanged(table: pa.Table) -> pa.Table:
         offsets = [{2: 3}.get(each, each) for each in table["kafka_offset"].to_pylist()]
@@ -1034,7 +1038,7 @@ def test_a_record_that_the_run_was_not_given_is_found_by_kafka_alone(
     """No client was shown it while the day ran, so that the gap counts as proved."""
     lake, log = tmp_path / "lake", topic.logs[0]
     hidden = log.records.pop(2)
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     log.records.insert(2, hidden)
     assert problems(lake) == []
     (found,) = against(lake, topic)
@@ -1100,7 +1104,7 @@ def test_aborted_and_compacted_offsets_are_explained_on_every_level(tmp_path: Pa
         topic.end(transaction, commit=number % 3 > 0, at=at(FIRST, 0.5 * number))
     topic.compact(0, range(0, 60, 7))
     lake = tmp_path / "lake"
-    run_day(desk(lake, topic), FIRST)
+    run_day(pipeline(lake, topic), FIRST)
     found = look(lake, Level.KAFKA, topic)
     assert found.problems == ()
     (day,) = found.ledger
