@@ -1,22 +1,132 @@
-"""Open all that a run works with, when it is needed, and close it whatever happens."""
+"""What runs work with: once for a process its `Runtime`, once for each topic its `Pipeline`.
+
+Opens everything when it is first needed, and closes it whatever happens. Decides nothing.
+"""
 
 from __future__ import annotations
 
 import os
 import secrets
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, Self
 
 from jobs import config, logs
 from jobs.config import Settings
 from jobs.config.secrets import Secret
-from jobs.day.plan import Engine, Pipeline
 from jobs.lake.posix import Lake
+from jobs.stages import Observer
 from offsets.kafka.reader import TopicReader
 from offsets.plan import Accept
+from offsets.ranges import Offsets
+
+if TYPE_CHECKING:
+    from jobs.day.sizing import BatchLimit
+    from jobs.spark.engine import Engine as Spark
+    from jobs.task.result import TaskResult
+    from jobs.task.task import TaskSpec
+
+
+class Engine(Protocol):
+    """What a day needs of Spark."""
+
+    @property
+    def cores(self) -> int:
+        """How many tasks run at once."""
+        ...
+
+    def run_tasks(
+        self,
+        topic: str,
+        reads: Mapping[int, Offsets],
+        order: TaskSpec,
+        *,
+        tasks: int,
+        piece: int,
+        batches: BatchLimit,
+        progress: Callable[[int, int], None],
+    ) -> list[TaskResult]:
+        """Run one job over these offsets of each partition."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """One topic on its way into its lake, and what one run of it works with."""
+
+    settings: Settings
+    lake: Lake
+    broker: Callable[[], TopicReader]
+    engine: Callable[[], Engine]
+    run_id: str
+    accept: Accept = field(default_factory=Accept)
+    observers: tuple[Observer, ...] = ()
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+
+class Runtime:
+    """What a process has once, however many topics it runs: one Spark session, started by its first use."""
+
+    def __init__(self) -> None:
+        """Start nothing yet."""
+        self._stack, self._lock = ExitStack(), threading.Lock()
+        self._spark: Spark | None = None
+
+    def __enter__(self) -> Self:
+        """Start nothing yet."""
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        """Stop Spark."""
+        self._stack.__exit__(*raised)  # type: ignore[arg-type]
+
+    def engine(self, settings: Settings) -> Engine:
+        """Return Spark for one topic; the first one's `spark` section starts it."""
+        kafka = _revealed(settings.kafka.spark)
+        with self._lock:
+            if self._spark is not None:
+                return self._spark.lent(kafka)
+            from jobs.spark.engine import Engine as Spark
+
+            self._spark = self._stack.enter_context(Spark(settings.spark, kafka))
+            return self._spark
+
+    def cancel(self) -> None:
+        """Let no Spark job go on; their topics then fail."""
+        if self._spark is not None:
+            self._spark.cancel()
+
+    @contextmanager
+    def pipeline(
+        self, settings: Settings, accept: Accept | None = None, observers: tuple[Observer, ...] = ()
+    ) -> Iterator[Pipeline]:
+        """Open a topic's pipeline; the log names its run from here on."""
+        run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        logs.bind(run_id=run_id)
+        with ExitStack() as stack:
+
+            @cache
+            def broker() -> TopicReader:
+                from offsets.kafka.client import Broker
+
+                connected = Broker(_revealed(settings.kafka.client), settings.kafka.timeout)
+                stack.callback(connected.close)
+                return connected
+
+            yield Pipeline(
+                settings=settings,
+                lake=Lake(settings.lake.path),
+                broker=broker,
+                engine=cache(lambda: self.engine(settings)),
+                run_id=run_id,
+                accept=accept or Accept(),
+                observers=observers,
+            )
 
 
 def load(path: Path | None) -> Settings:
@@ -28,39 +138,12 @@ def load(path: Path | None) -> Settings:
 
 @contextmanager
 def open_context(
-    path: Path | None,
-    accept: Accept | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    path: Path | None, accept: Accept | None = None, observers: tuple[Observer, ...] = ()
 ) -> Iterator[Pipeline]:
-    """Give a pipeline; broker and Spark are started by their first use."""
+    """Open the pipeline of one topic, and all that it needs."""
     settings = load(path)
-    run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-    logs.bind(run_id=run_id)
-    with ExitStack() as stack:
-
-        @cache
-        def broker() -> TopicReader:
-            from offsets.kafka.client import Broker
-
-            connected = Broker(_revealed(settings.kafka.client), settings.kafka.timeout)
-            stack.callback(connected.close)
-            return connected
-
-        @cache
-        def engine() -> Engine:
-            from jobs.spark.engine import Engine as Spark
-
-            return stack.enter_context(Spark(settings.spark, _revealed(settings.kafka.spark)))
-
-        yield Pipeline(
-            settings=settings,
-            lake=Lake(settings.lake.path),
-            broker=broker,
-            engine=engine,
-            run_id=run_id,
-            accept=accept or Accept(),
-            progress=progress,
-        )
+    with Runtime() as runtime, runtime.pipeline(settings, accept, observers) as pipeline:
+        yield pipeline
 
 
 def _revealed(options: Mapping[str, str | Secret]) -> dict[str, str]:

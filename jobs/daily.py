@@ -33,20 +33,18 @@ from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import structlog
-
 from jobs.config import Late
-from jobs.day.plan import Pipeline, plan_patiently
+from jobs.context import Pipeline
+from jobs.day.execute import audit_day, lock_holder, run_stamp, run_tasks, staging
+from jobs.day.plan import plan_patiently
 from jobs.lake.late import finish_moves, has_unfinished_moves
 from jobs.lake.posix import sync_folder
-from jobs.stages import StageTimer, audit_day, lock_holder, run_stamp, run_tasks, staging
+from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
 from offsets.model import Manifest
 
 if TYPE_CHECKING:
     from jobs.day.audit import Audited
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,31 +79,28 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
         if ledger.holds(day) and (committed := read_manifest(pipeline.lake, day)):
             return Outcome(manifest=committed, already=True, amended=amended)
-        steps = StageTimer()
+        stages = DayStages(day, pipeline.observers)
         # 3 plan
-        planned = plan_patiently(pipeline, ledger, day)
-        plan = planned.plan
-        steps.end("plan")
-        log.info("planned", day=str(day), offsets=plan.offsets, partitions=len(plan.spans))
-        # 4-6 read, settle, write: in the tasks, into staging
+        with stages.observed(Stage.PLAN) as figures:
+            planned = plan_patiently(pipeline, ledger, day)
+            figures.update(offsets=planned.plan.offsets, partitions=len(planned.plan.spans))
+        # 4-6 read, classify, write: in the tasks, into staging
         with staging(pipeline, day) as staged:
             started = pipeline.now()
-            reports = run_tasks(pipeline, planned, staged, steps)
-            steps.end("read_settle_write")
-            log.info("settled", day=str(day), tasks=len(reports))
+            results = run_tasks(pipeline, planned, staged, stages)
             # 7 audit
-            audited = audit_day(pipeline, plan, reports, staged)
-            steps.end("audit")
-            log.info("audited", day=str(day), files=len(audited.files))
+            with stages.observed(Stage.AUDIT) as figures:
+                audited = audit_day(pipeline, planned.plan, results, staged)
+                figures.update(files=len(audited.files))
             # 8 commit
-            manifest = _commit(pipeline, staged, audited, started)
-            steps.end("commit")
-            log.info("committed", day=str(day), run=pipeline.run_id)
+            with stages.observed(Stage.COMMIT) as figures:
+                manifest = _commit(pipeline, staged, audited, started)
+                figures.update(run=pipeline.run_id)
             # 9 publish: late rows reach the days that they belong to
-            amended = Counter(amended) + Counter(finish_moves(pipeline.lake, manifest))
-            steps.end("publish")
-            log.info("published", day=str(day), amended=sum(amended.values()))
-        return Outcome(manifest=manifest, already=False, amended=amended, seconds=steps.seconds)
+            with stages.observed(Stage.PUBLISH) as figures:
+                amended = Counter(amended) + Counter(finish_moves(pipeline.lake, manifest))
+                figures.update(amended=sum(amended.values()))
+        return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
 
 
 def _commit(pipeline: Pipeline, staged: Path, audited: Audited, started: datetime) -> Manifest:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from jobs.config import Late
+from jobs.context import Pipeline
 from jobs.daily import Outcome
 from jobs.day.carry_over import (
     CarriedOver,
@@ -29,13 +30,7 @@ from jobs.day.carry_over import (
     strangers_in,
 )
 from jobs.day.compare import require_same_verdicts, with_recorded_anchors
-from jobs.day.plan import Pipeline, PlannedRun, plan_patiently
-from jobs.day.remake import remake
-from jobs.day.sizing import bytes_per_row
-from jobs.lake.late import finish_moves
-from jobs.lake.posix import DAY_PREFIX
-from jobs.stages import (
-    StageTimer,
+from jobs.day.execute import (
     audit_day,
     file_options,
     lock_holder,
@@ -44,6 +39,12 @@ from jobs.stages import (
     run_tasks,
     staging,
 )
+from jobs.day.plan import PlannedRun, plan_patiently
+from jobs.day.remake import remake
+from jobs.day.sizing import bytes_per_row
+from jobs.lake.late import finish_moves
+from jobs.lake.posix import DAY_PREFIX
+from jobs.stages import DayStages, Stage
 from offsets.errors import ConfigError, ContractChanged, OffsetsLost, StoreFailed, TopicChanged
 from offsets.model import (
     Accepted,
@@ -81,35 +82,35 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         require_all_brought(pipeline.lake, history)
         if history.newest:
             finish_moves(pipeline.lake, history.newest, leave_gone=history.newest is not history.own)
-        steps = StageTimer()
+        stages = DayStages(day, pipeline.observers)
         recorded = history.recorded() if history.known else None
-        planned = _plan_again(pipeline, history, recorded) if recorded else _plan_anew(pipeline, history)
-        plan = planned.plan
-        kept = kept_of(pipeline.lake, history, pipeline.settings.topic)
-        steps.end("plan")
-        log.info("rebuilding", day=str(day), offsets=plan.offsets, revision=kept.revision)
+        with stages.observed(Stage.PLAN) as figures:
+            planned = _plan_again(pipeline, history, recorded) if recorded else _plan_anew(pipeline, history)
+            plan = planned.plan
+            kept = kept_of(pipeline.lake, history, pipeline.settings.topic)
+            figures.update(offsets=plan.offsets, revision=kept.revision)
         with staging(pipeline, day, lambda staged: _holds_strangers(pipeline, history, staged)) as staged:
             if pipeline.lake.day_folder(day).exists():
                 pipeline.lake.require_exchange(staged)
             started = pipeline.now()
-            reports = run_tasks(pipeline, planned, staged, steps)
-            steps.end("read_settle_write")
+            results = run_tasks(pipeline, planned, staged, stages)
             few_invalid = recorded is None or plan.contract != recorded.contract
-            audited = audit_day(pipeline, plan, reports, staged, few_invalid=few_invalid)
-            if recorded:
-                require_same_verdicts(audited, recorded)
-                audited = with_recorded_anchors(audited, recorded)
-            require_still_there(pipeline.lake, history, audited.gaps)
-            remade = tuple(remake(pipeline, history, kept.damaged, staged))
-            steps.end("audit")
-            require_no_strangers(pipeline.lake, history, pipeline.settings.topic)
-            amend = recorded is None and pipeline.settings.late is Late.AMEND
-            manifest = _exchange(pipeline, staged, audited, kept, remade, started, amend=amend)
-            steps.end("commit")
-            log.info("rebuilt", day=str(day), run=pipeline.run_id, revision=manifest.revision)
+            with stages.observed(Stage.AUDIT) as figures:
+                audited = audit_day(pipeline, plan, results, staged, few_invalid=few_invalid)
+                if recorded:
+                    require_same_verdicts(audited, recorded)
+                    audited = with_recorded_anchors(audited, recorded)
+                require_still_there(pipeline.lake, history, audited.gaps)
+                remade = tuple(remake(pipeline, history, kept.damaged, staged))
+                figures.update(files=len(audited.files), remade=len(remade))
+            with stages.observed(Stage.COMMIT) as figures:
+                require_no_strangers(pipeline.lake, history, pipeline.settings.topic)
+                amend = recorded is None and pipeline.settings.late is Late.AMEND
+                manifest = _exchange(pipeline, staged, audited, kept, remade, started, amend=amend)
+                figures.update(run=pipeline.run_id, revision=manifest.revision)
         newest = history.after[-1] if history.after else manifest
         amended = finish_moves(pipeline.lake, newest, leave_gone=newest is not manifest)
-        return Outcome(manifest=manifest, already=False, amended=amended, seconds=steps.seconds)
+        return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
 
 
 def _holds_strangers(pipeline: Pipeline, history: History, staged: Path) -> bool:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
+
+BUG: Final = 70
+"""The exit code of what is no error of this list, but a bug of ours."""
 
 
 class KafkaDailyError(Exception):

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
+from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -26,7 +27,7 @@ from typer.core import TyperGroup
 from jobs import logs
 from jobs.cli.streams import never_fail
 from jobs.verify.level import Level
-from offsets.errors import ConfigError, Interrupted, KafkaDailyError, Terminated, VerifyFailed
+from offsets.errors import BUG, ConfigError, Interrupted, KafkaDailyError, Terminated, VerifyFailed
 
 if TYPE_CHECKING:
     from offsets.model import LostOffsets
@@ -70,14 +71,14 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-BUG = 70
+
 
 Config = Annotated[
-    Path | None,
+    list[Path] | None,
     typer.Option(
         "--config",
         readable=False,  # why it cannot be read is said by who reads it
-        help="The topic's YAML; default: $KAFKA_DAILY_CONFIG.",
+        help="The topic's YAML; for `run` also several, or a folder of them; default: $KAFKA_DAILY_CONFIG.",
         show_default=False,
     ),
 ]
@@ -118,7 +119,8 @@ def common(context: typer.Context, config: Config = None) -> None:
     """Once a night: one Kafka topic, one day, every record exactly once, as Parquet."""
     if config:  # --config may stand before the command, or after it
         context.default_map = {
-            command: {"config": str(config)} for command in ("plan", "run", "status", "verify", "clean")
+            command: {"config": [*map(str, config)]}
+            for command in ("plan", "run", "status", "verify", "clean")
         }
 
 
@@ -138,7 +140,7 @@ def plan(
         from jobs.day.plan import expected_files, preview
 
         accept = _accepted(accept_contract, accept_start, accept_loss, on)
-        with open_context(config, accept) as pipeline:
+        with open_context(_one(config), accept) as pipeline:
             seen = preview(pipeline, on.date() if on else None)
             files = expected_files(pipeline, seen.planned, os.cpu_count() or 1) if seen.planned else None
         if json:
@@ -173,11 +175,14 @@ def run(
         if force:
             _require_day("--force", on)
             from jobs.rebuild import rebuild_day as run_day
+        if (configs := _several(config)) is not None:
+            _require_for_all(force, accept)
+            _run_topics(configs, on, from_, to, json=json)
+            return
         try:
-            with tables.progress("settling") as bar, open_context(config, accept, bar) as pipeline:
+            with tables.progress("settling") as bar, open_context(_one(config), accept, (bar,)) as pipeline:
                 coming = cache(lambda: next_due(pipeline))
                 for day in _days(on, from_, to, lambda: due_days(pipeline, *coming())):
-                    bar.say(f"settling {day}")
                     done = run_day(pipeline, day)
                     outcomes.append(tables.outcome_document(done))
                     if not json:
@@ -190,6 +195,66 @@ def run(
             raise
         if json:
             tables.document({"days": outcomes})
+
+
+def _several(config: list[Path] | None) -> list[Path] | None:
+    """Return the configs where several topics may be meant; None where one is."""
+    from jobs.config import CONFIG_VARIABLE
+    from jobs.topics import configs_in
+
+    named = os.environ.get(CONFIG_VARIABLE)
+    given = config or ([Path(named)] if named else [])
+    return configs_in(given) if len(given) > 1 or any(path.is_dir() for path in given) else None
+
+
+def _one(config: list[Path] | None) -> Path | None:
+    if config and len(config) > 1:
+        raise ConfigError(
+            expected="one --config; only `run` takes several",
+            found=" ".join(f"--config {path}" for path in config),
+            do="Run the command once for each.",
+        )
+    return config[0] if config else None
+
+
+def _require_for_all(force: bool, accept: Accept) -> None:
+    if force or accept.contract or accept.start or accept.loss:
+        raise ConfigError(
+            expected="--force and --accept-* with one --config: each is a decision about one topic",
+            found="several configs",
+            do="Name the one config that it is for.",
+        )
+
+
+def _run_topics(
+    configs: list[Path], on: datetime | None, from_: datetime | None, to: datetime | None, *, json: bool
+) -> None:
+    from jobs.cli import tables
+    from jobs.context import Pipeline, Runtime
+    from jobs.daily import run_day
+    from jobs.day.plan import due_days, next_due
+    from jobs.topics import TopicResult, run_topics, worst
+
+    def days_of(pipeline: Pipeline) -> list[date]:
+        return _days(on, from_, to, lambda: due_days(pipeline, *next_due(pipeline)))
+
+    with tables.progress("topics") as bar, Runtime() as runtime:
+        done = count(1)
+
+        def ended(result: TopicResult) -> None:
+            if result.failure:
+                tables.failure(result.failure, as_json=False, about=result.topic or str(result.config))
+            bar(next(done), len(configs))
+
+        bar(0, len(configs))
+        results = run_topics(runtime, configs, days_of, run_day, ended)
+    code = worst(result.exit_code for result in results)
+    if json:
+        tables.document(tables.topics_document(results, code))
+    else:
+        tables.topics(results)
+    if code:
+        raise typer.Exit(code)
 
 
 def _accepted(contract: bool, start: bool, loss: list[str] | None, on: datetime | None) -> Accept:
@@ -250,7 +315,7 @@ def status(config: Config = None, json: Json = False) -> None:
         from jobs.lake.status import status as look
         from offsets.plan import bounds
 
-        settings = load(config)
+        settings = load(_one(config))
         found = look(
             Lake(settings.lake.path),
             settings.first,
@@ -276,7 +341,7 @@ def verify(
         from jobs.context import open_context
         from jobs.verify.run import verify as check
 
-        with tables.progress("verifying") as bar, open_context(config) as pipeline:
+        with tables.progress("verifying") as bar, open_context(_one(config)) as pipeline:
             found = check(pipeline.lake, on.date() if on else None, bar, level, pipeline.broker)
         if not json:
             tables.verified(found)
@@ -312,7 +377,7 @@ def clean(
         from jobs.lake import clean as cleaning
         from jobs.lake.posix import Lake, LockHolder
 
-        lake = Lake(load(config).lake.path)
+        lake = Lake(load(_one(config)).lake.path)
         now = datetime.now(UTC)
         since = now - _age(older_than) if older_than else None
         if execute:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import date, datetime
 from typing import TYPE_CHECKING
@@ -26,6 +26,7 @@ from rich.progress import (
 from rich.table import Table
 
 from jobs import logs
+from jobs.stages import Stage
 from offsets.errors import KafkaDailyError
 from offsets.manifest import to_jsonable
 from offsets.model import IN_FILES, Manifest, Verdict
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from jobs.day.plan import PlannedRun, Preview
     from jobs.lake.clean import Orphan
     from jobs.lake.status import Status
+    from jobs.topics import TopicResult
     from jobs.verify.result import DayLedger, Verified
 
 WIDE = 180
@@ -49,13 +51,16 @@ def document(value: object) -> None:
     sys.stdout.write(json.dumps(to_jsonable(value), indent=1, ensure_ascii=False) + "\n")
 
 
-def failure(error: KafkaDailyError, *, as_json: bool) -> None:
-    """Print why a run stopped; where the log is JSON, as a line of it that holds the whole paragraph."""
+def failure(error: KafkaDailyError, *, as_json: bool, about: str = "") -> None:
+    """Print why a run stopped; where the log is JSON, as a line of it that holds the whole paragraph.
+
+    `about` names the topic where there are several.
+    """
     if as_json:
         document(error.document())
     name, code = type(error).__name__, error.exit_code
     if logs.for_people():
-        err.print(f"[bold red]{name}[/] (exit {code})", end=" ")
+        err.print(f"{escape(about)}{about and ': '}[bold red]{name}[/] (exit {code})", end=" ")
         err.print(str(error), markup=False)
     else:
         paragraph = " ".join(str(error).split())
@@ -85,6 +90,15 @@ class _Bar:
 
     def say(self, what: str) -> None:
         self._bar.update(self._task, description=what, completed=0, total=None)
+
+    def started(self, stage: Stage, day: date) -> None:
+        self.say(f"{day}: {stage.value.replace('_', ' ')}")
+
+    def counted(self, stage: Stage, done: int, total: int) -> None:
+        self(done, total)
+
+    def ended(self, stage: Stage, day: date, seconds: float, figures: Mapping[str, object]) -> None:
+        """Show nothing: the next stage begins at once."""
 
 
 def size(count: float) -> str:
@@ -195,6 +209,45 @@ def committed_already(manifest: Manifest) -> None:
 def _amended(done: Outcome) -> None:
     for day, rows in done.amended.items():
         out.print(f"amended: {rows:,} late rows brought to {day}, which was closed")
+
+
+def topics(results: Sequence[TopicResult]) -> None:
+    """Show what became of each topic, a line for each day."""
+    table = _table("topic", "day", "state", "in day", "late", "invalid", "files", "seconds", "exit")
+    for result in results:
+        name = escape(result.topic or str(result.config))
+        for done in result.outcomes:
+            rows = [f"{done.manifest.rows(each):,}" for each in IN_FILES]
+            state = "committed already" if done.already else "committed"
+            took = f"{sum(done.seconds.values()):.1f}"
+            table.add_row(
+                name, str(done.manifest.day.date), state, *rows, str(len(done.manifest.files)), took, "0"
+            )
+        if result.exit_code:
+            state = "bug" if result.bug else type(result.failure).__name__
+            table.add_row(name, "", f"[red]{state}[/]", *[""] * 5, str(result.exit_code))
+        elif not result.outcomes:
+            table.add_row(name, "", "nothing due", *[""] * 5, "0")
+    out.print(table)
+    failed = sum(bool(result.exit_code) for result in results)
+    out.print(f"{len(results)} topic(s), {failed} failed")
+
+
+def topics_document(results: Sequence[TopicResult], exit_code: int) -> dict[str, object]:
+    """Return what became of each topic, for a program."""
+    return {
+        "topics": [
+            {
+                "topic": result.topic,
+                "config": str(result.config),
+                "days": [outcome_document(done) for done in result.outcomes],
+                "failure": result.failure.document() if result.failure else None,
+                "exit_code": result.exit_code,
+            }
+            for result in results
+        ],
+        "exit_code": exit_code,
+    }
 
 
 def orphans(found: Sequence[Orphan], now: datetime, *, removed: bool) -> None:

@@ -1,4 +1,4 @@
-"""What a run works with, and the plan that it will execute.
+"""The plan that a run will carry out.
 
 Relies on the config, the lake's ledger and the broker's answers; touches none of them, and needs neither
 Spark nor Arrow, so that a plan is there at once.
@@ -7,15 +7,14 @@ Spark nor Arrow, so that a plan is there at once.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from dataclasses import dataclass, replace
+from datetime import date, datetime, timedelta
+from typing import Final
 
 import structlog
 import tenacity
 
-from jobs.config import Settings
+from jobs.context import Pipeline
 from jobs.day.sizing import WEIGHED, BatchLimit, batch_limit, bytes_per_row, file_count, task_count
 from jobs.lake.late import unfinished_moves
 from jobs.lake.posix import Lake
@@ -23,42 +22,13 @@ from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
 from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigError, LedgerBroken
 from offsets.kafka.offset_lookup import Survey, survey
-from offsets.kafka.reader import TopicReader
 from offsets.model import DayPlan, Manifest
-from offsets.plan import Accept, Terms, bounds, plan_day, require_over
-from offsets.ranges import Offsets
-
-if TYPE_CHECKING:
-    from jobs.task.result import TaskResult
-    from jobs.task.task import TaskSpec
+from offsets.plan import Terms, bounds, plan_day, require_over
 
 log = structlog.get_logger(__name__)
 
 CLOCKS: Final = timedelta(days=1)
 """By so much a clock may be set back from one run to the next."""
-
-
-class Engine(Protocol):
-    """What a day needs of Spark."""
-
-    @property
-    def cores(self) -> int:
-        """How many tasks run at once."""
-        ...
-
-    def run_tasks(
-        self,
-        topic: str,
-        reads: Mapping[int, Offsets],
-        order: TaskSpec,
-        *,
-        tasks: int,
-        piece: int,
-        batches: BatchLimit,
-        progress: Callable[[int, int], None],
-    ) -> list[TaskResult]:
-        """Run one job over these offsets of each partition."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,20 +38,6 @@ class PlannedRun:
     plan: DayPlan
     row_bytes: float
     batches: BatchLimit = WEIGHED
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Pipeline:
-    """All that a run works with."""
-
-    settings: Settings
-    lake: Lake
-    broker: Callable[[], TopicReader]
-    engine: Callable[[], Engine]
-    run_id: str
-    accept: Accept = field(default_factory=Accept)
-    progress: Callable[[int, int], None] = lambda done, total: None
-    now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

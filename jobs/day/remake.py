@@ -11,12 +11,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from jobs.context import Pipeline
 from jobs.day.carry_over import Damaged, drop_offsets, offsets_of
 from jobs.day.compare import require_same_verdicts
-from jobs.day.plan import Pipeline, PlannedRun
+from jobs.day.execute import audit_day, file_options, require_retained, run_tasks
+from jobs.day.plan import PlannedRun
 from jobs.day.sizing import bytes_per_row
 from jobs.record.rules import Rules, rules_of
-from jobs.stages import StageTimer, audit_day, file_options, require_retained, run_tasks
+from jobs.stages import DayStages
 from offsets.days import days_of
 from offsets.errors import OffsetsLost
 from offsets.model import DataFile, Day, Manifest, Verdict, after_compaction, from_micros
@@ -53,7 +55,7 @@ def _remade(
         cleanup_policy=after_compaction(by.cleanup_policy, history.policy),
     )
     planned = PlannedRun(plan=plan, row_bytes=bytes_per_row(by, None))
-    reports = run_tasks(there, planned, staged, StageTimer())
+    reports = run_tasks(there, planned, staged, DayStages(by.day.date))
     audited = audit_day(there, plan, reports, staged, few_invalid=False)
     require_same_verdicts(audited, recorded)
     late = [one for one in audited.files if one.verdict is Verdict.LATE and one.day == file.day]

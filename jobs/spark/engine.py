@@ -132,6 +132,7 @@ class Engine:
         self.ended: int | None = None
         """How the JVM ended: its exit code."""
         self._session: SparkSession | None = None
+        self._starting = threading.Lock()
         self._jvm = Jvm()
 
     def __enter__(self) -> Self:
@@ -163,10 +164,22 @@ class Engine:
     @property
     def session(self) -> SparkSession:
         """The session; the first use starts it."""
-        if self._session is None:
-            with _signals_wait(), self._errors(starting=True):
-                self._session = _start(self._keys, self._jvm)
-        return self._session
+        with self._starting:
+            if self._session is None:
+                with _signals_wait(), self._errors(starting=True):
+                    self._session = _start(self._keys, self._jvm)
+            return self._session
+
+    def lent(self, kafka: Mapping[str, str]) -> Engine:
+        """Return this engine for another topic: with its own session, and with this one's JVM."""
+        return _Lent(self, kafka)
+
+    def cancel(self) -> None:
+        """End all jobs; nothing is heard of what they then complain of."""
+        self._jvm.silence()
+        with suppress(Exception):
+            if self._session is not None:
+                self._session.sparkContext.cancelAllJobs()
 
     def run_tasks(
         self,
@@ -273,14 +286,17 @@ class Engine:
 
     @contextmanager
     def _watched(self, tasks: int, progress: Progress) -> Iterator[None]:
-        """Tell the progress now and then while the job runs."""
-        tracker = self.session.sparkContext.statusTracker()
+        """Tell the progress now and then while the job runs; jobs of other topics do not count."""
+        context, group = self.session.sparkContext, secrets.token_hex(4)
+        tracker = context.statusTracker()
+        context.setJobGroup(group, "kafka-daily")
         done = threading.Event()
 
         def watch() -> None:
             while not done.wait(0.5):
                 with suppress(Py4JError, OSError):
-                    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+                    jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+                    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
                     progress(sum(stage.numCompletedTasks for stage in stages if stage), tasks)
 
         watcher = threading.Thread(target=watch, daemon=True)
@@ -290,6 +306,26 @@ class Engine:
         finally:
             done.set()
             watcher.join()
+
+
+class _Lent(Engine):
+    """Another engine's JVM, with a session of its own: settings of one topic's job are not another's."""
+
+    def __init__(self, lender: Engine, kafka: Mapping[str, str]) -> None:
+        super().__init__({}, kafka)
+        self._lender, self._jvm = lender, lender._jvm
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the JVM to its owner."""
+
+    @property
+    def session(self) -> SparkSession:
+        """The session; the first use starts it."""
+        if self._session is None:
+            lender = self._lender.session
+            with self._errors():
+                self._session = lender.newSession()
+        return self._session
 
 
 def _records(

@@ -26,7 +26,7 @@ from typing import Any
 from jobs.demo.broker import BrokerProcess
 
 HERE = Path(__file__).parent
-STEPS = ("read_settle_write", "audit", "commit")
+STEPS = ("tasks", "audit", "commit")
 CONFIG = """\
 topic: bench
 kafka:

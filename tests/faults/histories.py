@@ -24,11 +24,11 @@ import structlog
 
 import jobs.daily
 import jobs.day.commit
-import jobs.stages
+import jobs.day.execute
 import offsets.days
 from jobs.config import Late
+from jobs.context import Pipeline
 from jobs.daily import run_day
-from jobs.day.plan import Pipeline
 from jobs.lake.clean import clean
 from jobs.lake.posix import LockHolder
 from jobs.rebuild import rebuild_day
@@ -65,8 +65,8 @@ MEMORY: Final = Path("/dev/shm")
 STEPS: Final[list[tuple[Any, str]]] = [
     (jobs.daily, "plan_patiently"),
     (jobs.daily, "run_tasks"),
-    (jobs.stages, "recheck"),
-    (jobs.stages, "prove_gaps"),
+    (jobs.day.execute, "recheck"),
+    (jobs.day.execute, "prove_gaps"),
     (jobs.day.commit, "commit"),
 ]
 """After each of these a process is killed plainly."""
@@ -620,7 +620,7 @@ def play_many(count: int, seed: int, *, real: bool) -> tuple[Counter[str], str]:
         play(script, counts, real=real)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(jobs.stages, "_versions", lambda: {"kafka-daily": "0"})
+        patched.setattr(jobs.day.execute, "_versions", lambda: {"kafka-daily": "0"})
         try:
             histories()
         except Exception:  # noqa: BLE001 -- an error of ours may not cross processes: its text does

@@ -25,10 +25,10 @@ import pyarrow.parquet as pq
 import pytest
 import structlog
 
-import jobs.stages
+import jobs.day.execute
 from jobs.config import Late
+from jobs.context import Pipeline
 from jobs.daily import Outcome, run_day
-from jobs.day.plan import Pipeline
 from jobs.lake.clean import clean, orphans
 from jobs.lake.posix import Lake, LockHolder
 from offsets.errors import NotPublished, StoreFailed
@@ -80,7 +80,7 @@ class Story:
         _RUNS[lake] += 1
         table = replace(pipeline(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
         with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs():
-            patched.setattr(jobs.stages, "_versions", lambda: {"kafka-daily": "0"})
+            patched.setattr(jobs.day.execute, "_versions", lambda: {"kafka-daily": "0"})
             return self.command(table, day)
 
     def command(self, table: Pipeline, day: date) -> Outcome:

@@ -26,9 +26,9 @@ import jobs.daily
 import jobs.day.audit
 import jobs.day.commit
 import jobs.day.compare
+import jobs.day.execute
 import jobs.lake.late
 import jobs.lake.posix
-import jobs.stages
 import jobs.task.classify
 import jobs.task.small_files
 import jobs.task.task
@@ -42,12 +42,12 @@ from jobs.config import Late
 from jobs.daily import run_day
 from jobs.day.carry_over import CarriedOver
 from jobs.day.commit import recommit
+from jobs.day.execute import lock_holder
 from jobs.lake.clean import clean, orphans
 from jobs.lake.late import finish_moves
 from jobs.lake.posix import Lake, LockHolder, NewFile
 from jobs.rebuild import rebuild_day
 from jobs.record.decode import Decoder
-from jobs.stages import lock_holder
 from jobs.task.classify import CODE
 from jobs.task.result import WrittenFile
 from jobs.verify.files import file_problems
@@ -251,7 +251,7 @@ def _gaps_not_probed(patched: Patch) -> None:
     def believed(reader: Any, topic: str, gaps: Any, seed: str) -> Any:
         return tuple(replace(gap, probed=len(gap.offsets.ranges)) for gap in gaps)
 
-    patched.setattr(jobs.stages, "prove_gaps", believed)
+    patched.setattr(jobs.day.execute, "prove_gaps", believed)
 
 
 def _bounds_by_todays_zone_rules(patched: Patch) -> None:

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from jobs.context import Pipeline
 from jobs.daily import Outcome
-from jobs.day.plan import Pipeline
 from jobs.lake import posix
 from jobs.lake.clean import clean
 from jobs.lake.posix import Lake

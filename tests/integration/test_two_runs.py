@@ -26,8 +26,8 @@ import pytest
 import structlog
 
 from jobs.config import Late
+from jobs.context import Pipeline
 from jobs.daily import run_day
-from jobs.day.plan import Pipeline
 from jobs.lake.posix import Lake
 from offsets.errors import KafkaDailyError
 from tests.support import lake as lakes

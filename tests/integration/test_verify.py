@@ -13,7 +13,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-import jobs.stages
+import jobs.day.execute
 from jobs.daily import run_day
 from jobs.lake.posix import Lake
 from jobs.verify.level import Level
@@ -137,7 +137,7 @@ def test_a_batch_that_a_client_drops_is_caught_by_the_audit_and_else_by_kafka(
     with pytest.raises(AuditFailed, match="since Spark delivered none"):
         settle(lake, client, held, dropped={1})
     # a proof that finds nothing, as where the second client is blind too
-    monkeypatch.setattr(jobs.stages, "prove_gaps", lambda reader, topic, gaps, seed: tuple(gaps))
+    monkeypatch.setattr(jobs.day.execute, "prove_gaps", lambda reader, topic, gaps, seed: tuple(gaps))
     settle(lake, client, held, dropped={1})
     problems = look(lake, client).problems
     assert problems

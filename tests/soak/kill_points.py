@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from jobs.stages import Stage
+
 
 class Step(StrEnum):
     """What a run is at; the value is what a table shows."""
@@ -29,13 +31,14 @@ class Step(StrEnum):
 
 
 BEGINS: Final[Mapping[str, Step]] = {
-    "planned": Step.SPARK,
-    "settling": Step.TASKS,
-    "settled": Step.AUDIT,
-    "audited": Step.COMMIT,
-    "committed": Step.AMEND,
-    "published": Step.NEXT,
+    Stage.PLAN: Step.SPARK,
+    Stage.START_SPARK: Step.TASKS,
+    Stage.TASKS: Step.AUDIT,
+    Stage.AUDIT: Step.COMMIT,
+    Stage.COMMIT: Step.AMEND,
+    Stage.PUBLISH: Step.NEXT,
 }
+"""What begins where a stage has ended."""
 
 
 class Mark(NamedTuple):
@@ -82,7 +85,7 @@ def _step_of(line: bytes) -> Step | None:
         said = json.loads(line)
     except ValueError:
         return None
-    return BEGINS.get(str(said.get("event"))) if isinstance(said, dict) else None
+    return BEGINS.get(str(said.get("stage"))) if isinstance(said, dict) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from jobs.context import Engine
 from jobs.daily import run_day
-from jobs.day.plan import Engine
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, Command, Configured, MakePipeline

@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from jobs import config as configs
 from jobs.cli.commands import app
-from jobs.day.plan import Pipeline
+from jobs.context import Pipeline
 from jobs.demo.subprocess_cli import CommandLine
 from jobs.lake.posix import Lake
 from jobs.spark.engine import SIGNALS, Engine

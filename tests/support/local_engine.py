@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config import KafkaSettings, LakeSettings, Late, Settings
-from jobs.day.plan import Pipeline
+from jobs.context import Pipeline
 from jobs.day.sizing import BatchLimit
 from jobs.lake.posix import Lake
 from jobs.record.columns import Column, Kind, Scalar

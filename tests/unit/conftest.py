@@ -9,7 +9,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-import jobs.stages
+import jobs.day.execute
 
 structlog.configure(processors=[lambda logger, name, event: _drop()])
 settings.register_profile("unit", deadline=None, print_blob=True, max_examples=60)
@@ -25,5 +25,5 @@ def _hundreds_of_days_in_seconds() -> Iterator[None]:
     """Skip fsync, and the search for installed versions; a test that is about them plants its own."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(os, "fsync", lambda file: None)
-        patched.setattr(jobs.stages, "_versions", lambda: {"kafka-daily": "0"})
+        patched.setattr(jobs.day.execute, "_versions", lambda: {"kafka-daily": "0"})
         yield

@@ -22,8 +22,8 @@ from typer.testing import CliRunner
 
 import jobs.context
 from jobs.cli.commands import app
+from jobs.context import Pipeline
 from jobs.daily import run_day
-from jobs.day.plan import Pipeline
 from jobs.lake.posix import Lake, LockHolder
 from jobs.record.columns import Column, parse_type
 from offsets.errors import RunFailed
@@ -529,9 +529,13 @@ def test_each_line_of_the_log_is_a_document_that_names_topic_lake_and_run(config
     assert {event["lake"] for event in events} == {str(config.parent / "lake")}
     assert len({event["run_id"] for event in events}) == 1
     said = [event["event"] for event in events]
-    assert {"two\nlines", "a connection\nbroke", "of a level between two", "%d of them", "committed"} <= set(
-        said
-    )
+    assert {
+        "two\nlines",
+        "a connection\nbroke",
+        "of a level between two",
+        "%d of them",
+        "stage ended",
+    } <= set(said)
     assert sum("ZeroDivisionError" in event.get("exception", "") for event in events) == 2
     assert events[-1]["event"].startswith("DayNotOver (exit 10) The day is not over. Expected 2026-03-31")
     assert (events[-1]["error"], events[-1]["exit_code"], events[-1]["level"]) == ("DayNotOver", 10, "error")

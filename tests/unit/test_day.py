@@ -17,8 +17,8 @@ import pytest
 import jobs.daily
 import jobs.day.audit
 import jobs.day.commit
+import jobs.day.execute
 import jobs.lake.posix
-import jobs.stages
 import jobs.task.small_files
 from jobs.daily import run_day
 from jobs.day.plan import due_days, next_due
@@ -332,7 +332,7 @@ def test_staging_of_a_run_that_failed_stays_where_it_is_evidence(
 
     topic = MemoryTopic()
     orders(topic, FIRST)
-    monkeypatch.setattr(jobs.stages, "recheck", stopped)
+    monkeypatch.setattr(jobs.day.execute, "recheck", stopped)
     with pytest.raises(error):
         run_day(pipeline(lake, topic), FIRST)
     kept = [name for name in files(lake) if name.startswith("_staging/") and name.endswith(".parquet.part")]
@@ -384,7 +384,7 @@ CRASHES: list[tuple[object, str]] = [
     (jobs.day.audit, "require_few_invalid"),
     (jobs.task.small_files, "merge_small_files"),
     (jobs.day.audit, "audit"),
-    (jobs.stages, "recheck"),
+    (jobs.day.execute, "recheck"),
     (jobs.day.commit, "commit"),
     (jobs.day.commit, "move"),
     (jobs.day.commit, "to_json"),
@@ -602,7 +602,7 @@ def test_a_topic_recreated_while_its_gaps_were_proved_is_noticed(
         orders(topic, FIRST)
         return proved
 
-    monkeypatch.setattr(jobs.stages, "prove_gaps", prove)
+    monkeypatch.setattr(jobs.day.execute, "prove_gaps", prove)
     with pytest.raises(TopicChanged, match="recreated while it was read"):
         run_day(pipeline(lake, topic), FIRST)
     assert not list(lake.glob("date=*"))

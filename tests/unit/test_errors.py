@@ -7,9 +7,8 @@ import pickle
 
 import pytest
 
-from jobs.cli.commands import BUG
 from offsets import errors
-from offsets.errors import KafkaDailyError
+from offsets.errors import BUG, KafkaDailyError
 
 CODES = {
     "ConfigError": 2,

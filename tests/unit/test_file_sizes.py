@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from jobs.daily import run_day
+from jobs.day.execute import file_options
 from jobs.day.plan import make_plan
 from jobs.day.sampling import PLACES, SAMPLE_BYTES, SAMPLE_ROWS, SECONDS, places, sampled_row_bytes
-from jobs.stages import file_options
 from jobs.task.classify import DayBounds
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec

@@ -24,14 +24,14 @@ def test_a_step_begins_with_its_line_and_with_no_half_of_one(tmp_path: Path) -> 
     log.write_text("")
     steps = Steps(log)
     assert steps.look() is Step.START
-    line = json.dumps({"event": "planned"}) + "\n"
+    line = json.dumps({"event": "stage ended", "stage": "plan"}) + "\n"
     with log.open("a") as file:
         file.write(f"WARNING: no JSON\n[]\n{line}" + line[:9])
     assert steps.look() is Step.SPARK
     assert steps.began(Step.SPARK, 0) is not None
     assert steps.began(Step.SPARK, 1) is None
     with log.open("a") as file:
-        file.write(line[9:] + '{"event": "committed"}\n')
+        file.write(line[9:] + '{"stage": "commit"}\n')
     assert steps.look() is Step.AMEND
     assert steps.began(Step.SPARK, 1) is not None
     assert Moment(step=Step.SPARK, nth=1, delay=0).reached(steps)

@@ -1,0 +1,250 @@
+"""A plan carried out, for a new day as for a rebuilt one: staging, the tasks, the audit, and who does it.
+
+Relies on a plan and a pipeline. Arrow is imported only where there is something to settle: a committed day
+must be done at once.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import date, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from jobs import logs
+from jobs.config import Late
+from jobs.context import Pipeline
+from jobs.day.plan import PlannedRun, tasks_of
+from jobs.day.sizing import piece_rows, worth_a_sample
+from jobs.lake.posix import LockHolder, make_folder
+from jobs.stages import DayStages, Stage
+from offsets import errors
+from offsets.kafka.recheck import prove_gaps, recheck
+from offsets.model import DayPlan, Gaps, Span
+from offsets.ranges import Offsets
+
+if TYPE_CHECKING:
+    from jobs.day.audit import Audited
+    from jobs.day.commit import RunStamp
+    from jobs.task.parquet_writer import FileOptions
+    from jobs.task.result import TaskResult
+    from jobs.task.task import TaskSpec
+
+log = structlog.get_logger(__name__)
+
+
+@contextmanager
+def staging(pipeline: Pipeline, day: date, keep: Callable[[Path], bool] = lambda _: False) -> Iterator[Path]:
+    """Make the run's staging folder, and remove it on every way out but an AuditFailed: then it is evidence.
+
+    What a full disk or a signal cut short would fill the disk further. Committed files no longer lie there.
+    `keep` is asked at a good end whether somebody else's files do.
+    """
+    staged = pipeline.lake.stage(day, pipeline.run_id)
+    try:
+        if pipeline.settings.late is Late.AMEND:
+            pipeline.lake.require_links(staged)
+        yield staged
+    except errors.AuditFailed:
+        raise
+    except BaseException:
+        if not _holds_old_day(pipeline, day, staged):
+            pipeline.lake.discard_staging(staged)
+        raise
+    if not keep(staged):
+        pipeline.lake.discard_staging(staged)
+
+
+def _holds_old_day(pipeline: Pipeline, day: date, staged: Path) -> bool:
+    """Tell whether a rebuild stopped just after its exchange, which may not be durable yet.
+
+    A loss of power would bring the old day back: its files must still be there then.
+    """
+    if not (staged / "day").exists():
+        return False
+    try:
+        return pipeline.run_id.encode() in (pipeline.lake.manifest_text(day) or b"")
+    except errors.StoreFailed:
+        return True
+
+
+def require_retained(pipeline: Pipeline, spans: Sequence[Span]) -> None:
+    """Check that Kafka still holds what spans read once.
+
+    Raises:
+        OffsetsLost: retention took some of it.
+    """
+    edges = pipeline.broker().watermarks(pipeline.settings.topic, [span.partition for span in spans])
+    for span in spans:
+        log_start = edges[span.partition].log_start
+        if len(span.reads) and span.reads.first < log_start:
+            raise errors.OffsetsLost(
+                expected=f"partition {span.partition} from offset {span.reads.first} on",
+                found=f"a log that starts at {log_start}",
+                do="The old day stays: retention took what it was made of. Restore the day from a backup.",
+                partition=span.partition,
+                offset=span.from_offset,
+                log_start=log_start,
+            )
+
+
+def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: Path, stages: DayStages) -> list[TaskResult]:
+    """Run the tasks; a plan without offsets needs none, and no Spark."""
+    plan, settings = planned.plan, pipeline.settings
+    if plan.offsets == 0:
+        return []
+    from jobs.day.stretches import OVERFLOW, find_stretches, rest_of, settle_stretches
+    from jobs.task.classify import DayBounds
+    from jobs.task.task import TaskSpec
+
+    order = TaskSpec(
+        rules=settings.rules,
+        bounds=DayBounds.of(plan, settings.rules),
+        attempts=str(staged / "attempts"),
+        files=file_options(pipeline, plan),
+    )
+    make_folder(staged / "attempts")
+    with stages.observed(Stage.START_SPARK) as figures, ThreadPoolExecutor(1) as beside:
+        # Spark takes seconds to start: by then the sample is there
+        sized = beside.submit(logs.inherited(_sized), pipeline, planned, order)
+        engine = pipeline.engine()
+        cores = engine.cores
+        planned = sized.result()
+        tasks = tasks_of(pipeline, planned, cores)
+        figures.update(tasks=tasks, staging=str(staged))
+
+    progress = partial(stages.counted, Stage.TASKS)
+
+    def run(reads: Mapping[int, Offsets]) -> list[TaskResult]:
+        pipeline.broker().rest()
+        with _topic_asked_first(pipeline, plan):
+            return engine.run_tasks(
+                plan.topic.name,
+                reads,
+                order,
+                tasks=tasks,
+                piece=piece_rows(plan, tasks),
+                batches=planned.batches,
+                progress=progress,
+            )
+
+    with stages.observed(Stage.TASKS):
+        try:
+            reports = run({span.partition: span.reads for span in plan.spans})
+        except errors.RunFailed as failed:
+            # a search reads the whole day again: only the one error that such records cause is worth it
+            overflow = OVERFLOW in failed.found
+            stretches = find_stretches(pipeline.broker(), plan, progress) if overflow else {}
+            if not stretches:
+                raise
+            rest = rest_of(plan, stretches)
+            reports = run(rest) if any(map(len, rest.values())) else []
+            reports.append(settle_stretches(pipeline.broker(), plan, stretches, order))
+    for report in reports:
+        if report.failure:
+            raise report.failure
+    return reports
+
+
+@contextmanager
+def _topic_asked_first(pipeline: Pipeline, plan: DayPlan) -> Iterator[None]:
+    """Look at the topic where the job fails: it may tell better than Spark what went wrong."""
+    try:
+        yield
+    except errors.RunFailed:
+        nothing = [Gaps(partition=span.partition, offsets=span.reads) for span in plan.spans]
+        recheck(pipeline.broker(), plan, nothing, plan.consumed)
+        raise
+
+
+def _sized(pipeline: Pipeline, planned: PlannedRun, order: TaskSpec) -> PlannedRun:
+    """Learn from the day's own records what a row takes, where that may change the number of tasks."""
+    if not worth_a_sample(planned.plan, planned.row_bytes, minimum=pipeline.settings.lake.min_file_size):
+        return planned
+    from jobs.day.sampling import sampled_row_bytes
+
+    found = sampled_row_bytes(pipeline.broker(), planned.plan, order)
+    log.info("sampled", day=str(planned.plan.day.date), row_bytes=found, guess=planned.row_bytes)
+    return planned if found is None else replace(planned, row_bytes=found)
+
+
+def audit_day(
+    pipeline: Pipeline, plan: DayPlan, reports: list[TaskResult], staged: Path, *, few_invalid: bool = True
+) -> Audited:
+    """Join small pieces, hold everything against everything, and look at the topic once more."""
+    from jobs.day.audit import audit, require_few_invalid
+    from jobs.task.parquet_writer import read_back
+    from jobs.task.small_files import merge_small_files
+
+    settings = pipeline.settings
+    if few_invalid:
+        require_few_invalid(reports, settings.invalid_limit, settings.invalid_floor)
+    written = [file for report in reports for file in report.files]
+    options = file_options(pipeline, plan)
+    files = merge_small_files(written, staged / "merged", options, settings.lake.min_file_size)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        back = {file.path: pool.submit(read_back, Path(file.path)) for file in files}
+        try:
+            audited = audit(plan, reports, files, lambda file: back[file.path].result())
+        except errors.AuditFailed:
+            _require_pending_retained(pipeline, plan, reports)
+            raise
+    recheck(pipeline.broker(), plan, audited.gaps, audited.next)
+    if not any(len(gap.offsets) for gap in audited.gaps):
+        return audited
+    proved = prove_gaps(pipeline.broker(), plan.topic.name, audited.gaps, pipeline.run_id)
+    # what was proved must be true of the topic that was read, and not of one made in its place meanwhile
+    recheck(pipeline.broker(), plan, proved, audited.next)
+    return replace(audited, gaps=proved)
+
+
+def _require_pending_retained(pipeline: Pipeline, plan: DayPlan, reports: list[TaskResult]) -> None:
+    """Check that the topic does not tell better why pending offsets did not come."""
+    from jobs.task.result import joined_by_partition
+
+    with suppress(ValueError, errors.BrokerUnavailable):
+        delivered = joined_by_partition(report.delivered for report in reports)
+        missing = [
+            Gaps(partition=part.partition, offsets=part.pending - delivered.get(part.partition, Offsets()))
+            for part in plan.consumed.partitions
+        ]
+        if any(len(each.offsets) for each in missing):
+            recheck(pipeline.broker(), plan, missing, plan.consumed)
+
+
+def run_stamp(pipeline: Pipeline, started: datetime) -> RunStamp:
+    """Say which run writes a manifest, now that its audit held."""
+    from jobs.day.commit import RunStamp
+
+    return RunStamp(run_id=pipeline.run_id, started=started, audited=pipeline.now(), versions=_versions())
+
+
+def file_options(pipeline: Pipeline, plan: DayPlan) -> FileOptions:
+    """Say how files are written, and what their footers tell of where they come from."""
+    from jobs.task.parquet_writer import FileOptions
+
+    lake = pipeline.settings.lake
+    origin = {"topic": plan.topic.name, "day": plan.day.date.isoformat(), "run": pipeline.run_id}
+    return FileOptions(target_size=lake.target_file_size, compression=lake.compression, origin=origin)
+
+
+def lock_holder(pipeline: Pipeline) -> LockHolder:
+    """Name this run, for those who find the lake locked."""
+    return LockHolder(
+        run_id=pipeline.run_id, host=socket.gethostname(), pid=os.getpid(), since=pipeline.now()
+    )
+
+
+def _versions() -> dict[str, str]:
+    packages = ("kafka-daily", "pyspark", "pyarrow", "msgspec", "confluent-kafka")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -1,0 +1,198 @@
+"""The days of several topics, in one process and one Spark session.
+
+Topics run beside each other, the days of one topic one after another. Relies on a lake of its own for each
+topic. One that fails does not stop the others.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import date
+from pathlib import Path
+from typing import Final, TypeVar
+
+import structlog
+
+from jobs import config, logs
+from jobs.config import Settings
+from jobs.context import Pipeline, Runtime
+from jobs.daily import Outcome
+from offsets.errors import BUG, ConfigError, KafkaDailyError
+
+log = structlog.get_logger(__name__)
+T = TypeVar("T")
+SUFFIXES: Final = (".yaml", ".yml")
+AT_ONCE: Final = 4
+"""So many topics run at once: while the tasks of one fill the cores, others plan, audit and commit."""
+PATIENCE: Final = 20.0
+"""So many seconds topics are given to tidy up after a signal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicResult:
+    """What became of one topic: the days that ended well, and why it went no further."""
+
+    config: Path
+    topic: str | None = None
+    outcomes: tuple[Outcome, ...] = ()
+    failure: KafkaDailyError | None = None
+    bug: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """The code that a run of this topic alone would end with."""
+        if self.bug:
+            return BUG
+        return self.failure.exit_code if self.failure else 0
+
+
+def worst(codes: Iterable[int]) -> int:
+    """Return the code that asks most of a person: a bug, 20 to 29, a wrong config, 10 to 19, then 0."""
+    return max(codes, key=lambda code: (code == BUG, 20 <= code < 30, code == 2, code), default=0)
+
+
+def configs_in(given: Sequence[Path]) -> list[Path]:
+    """List the config files that are given; a folder stands for the YAML files in it.
+
+    Raises:
+        ConfigError: a folder holds none, or cannot be listed.
+    """
+    found: list[Path] = []
+    for path in given:
+        found += _yamls(path) if path.is_dir() else [path]
+    return found
+
+
+def _yamls(folder: Path) -> list[Path]:
+    try:
+        found = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+    except OSError as error:
+        raise ConfigError(
+            expected=f"to list the configs in {folder}",
+            found=str(error),
+            do="Correct its rights, or --config.",
+        ) from None
+    if not found:
+        raise ConfigError(
+            expected=f"a config in {folder}, one *.yaml for each topic",
+            found="none",
+            do="Name the folder that holds them, or the files themselves.",
+        )
+    return found
+
+
+def run_topics(
+    runtime: Runtime,
+    configs: Sequence[Path],
+    days_of: Callable[[Pipeline], Iterable[date]],
+    run_day: Callable[[Pipeline, date], Outcome],
+    ended: Callable[[TopicResult], None],
+) -> list[TopicResult]:
+    """Run the days of each topic; `ended` is called with each result as it comes, from any thread.
+
+    Returns:
+        One result for each config, in their order.
+    """
+    waiting = deque(enumerate(_loaded(configs)))
+    results = dict[int, TopicResult]()
+
+    def run_one(number: int, path: Path, loaded: Settings | KafkaDailyError) -> None:
+        if isinstance(loaded, Settings):
+            results[number] = _run(runtime, path, loaded, days_of, run_day)
+        else:
+            results[number] = TopicResult(config=path, failure=loaded)
+        if not stopping.is_set():
+            ended(results[number])
+
+    def work() -> None:
+        for number, (path, loaded) in _taken(waiting):
+            logs.scoped(run_one)(number, path, loaded)
+
+    stopping = threading.Event()
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(AT_ONCE, len(waiting)))]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    except KeyboardInterrupt:
+        stopping.set()
+        waiting.clear()
+        runtime.cancel()
+        deadline = time.monotonic() + PATIENCE
+        for thread in filter(threading.Thread.is_alive, threads):
+            thread.join(max(0.0, deadline - time.monotonic()))
+        raise
+    return [results[number] for number in range(len(configs))]
+
+
+def _taken(waiting: deque[T]) -> Iterator[T]:
+    """Take what waits, until other threads have taken the rest."""
+    while True:
+        try:
+            taken = waiting.popleft()
+        except IndexError:
+            return
+        yield taken
+
+
+def _loaded(configs: Sequence[Path]) -> Iterator[tuple[Path, Settings | KafkaDailyError]]:
+    """Load each config; one that cannot run beside those before it is an error of its own."""
+    lakes = dict[Path, Path]()
+    first: Settings | None = None
+    for path in configs:
+        try:
+            settings = config.load(path, os.environ)
+            lake = settings.lake.path.resolve()
+            _require_own_lake(lake, lakes.get(lake))
+            lakes[lake] = path
+            first = first or settings
+            _require_same_spark(settings, first)
+            yield path, settings
+        except KafkaDailyError as wrong:
+            yield path, wrong
+
+
+def _require_own_lake(lake: Path, other: Path | None) -> None:
+    if other is not None:
+        raise ConfigError(
+            expected="a lake of its own for each topic",
+            found=f"{lake}, which is that of {other} too",
+            do="Correct lake.path in one of them.",
+        )
+
+
+def _require_same_spark(settings: Settings, first: Settings) -> None:
+    if settings.spark != first.spark:
+        raise ConfigError(
+            expected=f"the same `spark` section as in {first.path}, since the topics share one session",
+            found=f"another one in {settings.path}",
+            do="Make them the same, or run this topic by a command of its own.",
+        )
+
+
+def _run(
+    runtime: Runtime,
+    path: Path,
+    settings: Settings,
+    days_of: Callable[[Pipeline], Iterable[date]],
+    run_day: Callable[[Pipeline, date], Outcome],
+) -> TopicResult:
+    logs.bind(topic=settings.topic, lake=str(settings.lake.path))
+    result = TopicResult(config=path, topic=settings.topic)
+    outcomes: list[Outcome] = []
+    try:
+        with runtime.pipeline(settings) as pipeline:
+            for day in days_of(pipeline):
+                outcomes.append(run_day(pipeline, day))
+    except KafkaDailyError as failure:
+        result = replace(result, failure=failure)
+    except Exception:
+        log.critical("this is a bug in kafka-daily; the other topics go on", exc_info=True, exit_code=BUG)
+        result = replace(result, bug=True)
+    return replace(result, outcomes=tuple(outcomes))

@@ -1,0 +1,254 @@
+"""Several topics in one run: each by itself, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+import yaml
+
+from jobs import context, logs
+from jobs.config import Settings
+from jobs.context import Pipeline, Runtime
+from jobs.daily import Outcome, run_day
+from jobs.topics import TopicResult, configs_in, run_topics, worst
+from offsets.errors import ConfigError, DayNotOver
+from offsets.model import Verdict
+from tests.support import local_engine
+from tests.support.local_engine import LocalEngine, order
+from tests.support.memory_topic import MemoryTopic
+from tests.unit.test_cli import document, invoke
+
+FIRST = date(2026, 3, 28)
+NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryTopic]:
+    """Let pipelines read topics in memory, by the name that the config gives."""
+    found: dict[str, MemoryTopic] = {}
+
+    @contextmanager
+    def pipeline(runtime: Runtime, settings: Settings, *_: object) -> Iterator[Pipeline]:
+        logs.bind(run_id=f"run-of-{settings.topic}")
+        if settings.topic not in found:
+            raise ConfigError(expected=f"topic {settings.topic}", found="none", do="Correct topic.")
+        topic = found[settings.topic]
+        yield local_engine.pipeline(settings.lake.path, topic, engine=LocalEngine(topic))
+
+    monkeypatch.setattr(context.Runtime, "pipeline", pipeline)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _log_to_nowhere() -> Iterator[None]:
+    """Write no line where a command of an earlier test wrote its own: that stream is closed."""
+
+    def drop(*_: object) -> dict[str, object]:
+        raise structlog.DropEvent
+
+    structlog.configure(processors=[drop])
+    yield
+    structlog.reset_defaults()
+
+
+def a_topic(records: int) -> MemoryTopic:
+    """Make a topic of the first day; it has the one name that topics in memory have."""
+    topic = MemoryTopic()
+    for number in range(records):
+        at = NOON + timedelta(minutes=number)
+        topic.produce(0, order(at), at)
+    past = NOON + timedelta(days=2)
+    topic.produce(0, order(past), past)
+    return topic
+
+
+def config(folder: Path, topic: str, **changed: Any) -> Path:
+    tree = {
+        "topic": topic,
+        "kafka": {"bootstrap_servers": "localhost:1"},
+        "day": {"zone": "Europe/Amsterdam", "first": str(FIRST)},
+        "event_time": {"field": "at"},
+        "record": {"columns": {"id": "string"}},
+        "lake": {"path": f"./{topic}"},
+    }
+    path = folder / f"{topic}.yaml"
+    path.write_text(yaml.safe_dump(tree | changed))
+    return path
+
+
+def test_each_topic_is_settled_into_its_own_lake(tmp_path: Path, topics: dict[str, MemoryTopic]) -> None:
+    for number in range(9):
+        topics[f"t{number}"] = a_topic(number + 1)
+        config(tmp_path, f"t{number}")
+    code, found = document("run", "--config", tmp_path, "--date", FIRST)
+    assert (code, found["exit_code"]) == (0, 0)
+    assert [each["topic"] for each in found["topics"]] == [f"t{number}" for number in range(9)]
+    rows = [each["days"][0]["rows"][Verdict.IN_DAY.value] for each in found["topics"]]
+    assert rows == list(range(1, 10))
+    assert all((tmp_path / f"t{number}" / f"date={FIRST}" / "_manifest.json").exists() for number in range(9))
+
+
+def test_a_topic_that_fails_stops_no_other(tmp_path: Path, topics: dict[str, MemoryTopic]) -> None:
+    configs = [config(tmp_path, name) for name in ("one", "missing", "two")]
+    configs.insert(1, tmp_path / "nowhere.yaml")
+    topics |= {"one": a_topic(3), "two": a_topic(4)}
+    given = [argument for path in configs for argument in ("--config", path)]
+    code, found = document("run", *given, "--date", FIRST)
+    assert (code, found["exit_code"]) == (2, 2)
+    assert [each["exit_code"] for each in found["topics"]] == [0, 2, 2, 0]
+    assert found["topics"][2]["failure"]["expected"] == "topic missing"
+    code, stdout, stderr = invoke("run", *given, "--date", FIRST)
+    assert code == 2
+    assert "4 topic(s), 2 failed" in stdout
+    assert stdout.count("committed already") == 2
+    lines = [json.loads(line) for line in stderr.splitlines()]
+    [failed] = [line for line in lines if "topic missing" in line["event"]]
+    assert (failed["topic"], failed["run_id"], failed["exit_code"]) == ("missing", "run-of-missing", 2)
+
+
+def test_a_bug_that_one_topic_meets_is_told_and_stops_no_other(
+    tmp_path: Path, topics: dict[str, MemoryTopic]
+) -> None:
+    topics |= {"one": a_topic(3), "two": a_topic(4)}
+    configs = [config(tmp_path, name) for name in ("one", "two")]
+
+    def run(pipeline: Pipeline, day: date) -> Outcome:
+        if pipeline.settings.lake.path.name == "one":
+            raise ZeroDivisionError
+        return run_day(pipeline, day)
+
+    told: list[TopicResult] = []
+    found = run_topics(Runtime(), configs, lambda _: [FIRST], run, told.append)
+    assert [each.exit_code for each in found] == [70, 0]
+    assert {each.topic for each in told} == {"one", "two"}
+
+
+def test_what_a_topic_did_before_it_failed_is_told(tmp_path: Path, topics: dict[str, MemoryTopic]) -> None:
+    topics |= {"one": a_topic(3)}
+
+    def run(pipeline: Pipeline, day: date) -> Outcome:
+        if day > FIRST:
+            raise DayNotOver(expected="a day", found="none", do="Wait.")
+        return run_day(pipeline, day)
+
+    days = [FIRST, FIRST + timedelta(days=1), FIRST + timedelta(days=2)]
+    [found] = run_topics(Runtime(), [config(tmp_path, "one")], lambda _: days, run, lambda _: None)
+    assert [each.manifest.day.date for each in found.outcomes] == [FIRST]
+    assert found.exit_code == 10
+
+
+def test_topics_run_beside_each_other(tmp_path: Path, topics: dict[str, MemoryTopic]) -> None:
+    topics |= {"one": a_topic(1), "two": a_topic(1)}
+    both = threading.Barrier(2, timeout=20)
+
+    def run(pipeline: Pipeline, day: date) -> Outcome:
+        both.wait()
+        return run_day(pipeline, day)
+
+    configs = [config(tmp_path, name) for name in ("one", "two")]
+    found = run_topics(Runtime(), configs, lambda _: [FIRST], run, lambda _: None)
+    assert [each.exit_code for each in found] == [0, 0]
+
+
+def test_a_signal_ends_all_topics(tmp_path: Path, topics: dict[str, MemoryTopic]) -> None:
+    """It is raised in the main thread; those that wait are not begun, and those at work are waited for."""
+    topics |= {f"t{number}": a_topic(1) for number in range(9)}
+    begun, tidied = [], []
+    stopping = threading.Event()
+
+    class Stopped(Runtime):
+        def cancel(self) -> None:
+            stopping.set()
+
+    def run(pipeline: Pipeline, day: date) -> Outcome:
+        begun.append(pipeline)
+        if len(begun) == 1:
+            raise_in_main()
+        assert stopping.wait(20)
+        tidied.append(pipeline)
+        raise DayNotOver(expected="a day", found="none", do="Wait.")
+
+    def raise_in_main() -> None:
+        import _thread
+
+        _thread.interrupt_main()
+
+    told: list[TopicResult] = []
+    configs = [config(tmp_path, f"t{number}") for number in range(9)]
+    with pytest.raises(KeyboardInterrupt):
+        run_topics(Stopped(), configs, lambda _: [FIRST], run, told.append)
+    assert len(tidied) == len(begun) < 9
+    assert told == []
+
+
+def test_two_topics_share_no_lake_and_one_spark_section(
+    tmp_path: Path, topics: dict[str, MemoryTopic]
+) -> None:
+    topics |= {name: a_topic(1) for name in ("one", "same", "other", "fine")}
+    configs = [
+        config(tmp_path, "one"),
+        config(tmp_path, "same", lake={"path": "./one"}),
+        config(tmp_path, "other", spark={"spark.driver.memory": "3g"}),
+        config(tmp_path, "fine"),
+    ]
+    found = run_topics(Runtime(), configs, lambda _: [FIRST], run_day, lambda _: None)
+    assert [each.exit_code for each in found] == [0, 2, 2, 0]
+    assert "a lake of its own" in str(found[1].failure)
+    assert "the same `spark` section" in str(found[2].failure)
+
+
+def test_the_worst_code_is_that_which_asks_most_of_a_person() -> None:
+    assert worst([]) == 0
+    assert worst([0, 12]) == 12
+    assert worst([12, 2, 15]) == 2
+    assert worst([2, 21, 12]) == 21
+    assert worst([24, 70, 21]) == 70
+
+
+def test_a_folder_stands_for_its_yaml_files(tmp_path: Path) -> None:
+    one, two = config(tmp_path, "b"), config(tmp_path, "a")
+    (tmp_path / "notes.txt").write_text("none")
+    assert configs_in([tmp_path]) == [two, one]
+    assert configs_in([one]) == [one]
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match=r"one \*.yaml for each topic"):
+        configs_in([tmp_path / "empty"])
+
+
+@pytest.mark.parametrize(
+    "arguments, found",
+    [
+        (("run", "--force", "--date", FIRST), "--force and --accept"),
+        (("run", "--accept-contract", "--date", FIRST), "--force and --accept"),
+        (("plan",), "only `run` takes several"),
+        (("status",), "only `run` takes several"),
+        (("verify",), "only `run` takes several"),
+        (("clean",), "only `run` takes several"),
+    ],
+)
+def test_what_is_for_one_topic_refuses_several(
+    tmp_path: Path, arguments: tuple[object, ...], found: str
+) -> None:
+    several = [argument for name in "ab" for argument in ("--config", config(tmp_path, name))]
+    for given in ((*arguments, *several), (*several, *arguments)):
+        code, document_ = document(*given)
+        assert code == 2
+        assert found in document_["expected"]
+
+
+def test_the_variable_may_name_a_folder(
+    tmp_path: Path, topics: dict[str, MemoryTopic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topics |= {"one": a_topic(3)}
+    config(tmp_path, "one")
+    monkeypatch.setenv("KAFKA_DAILY_CONFIG", str(tmp_path))
+    code, found = document("run", "--date", FIRST)
+    assert (code, [each["topic"] for each in found["topics"]]) == (0, ["one"])
