@@ -26,8 +26,8 @@ from offsets.plan import Accept
 from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
-    from jobs.day.sizing import BatchLimit
     from jobs.spark.engine import Engine as Spark
+    from jobs.task.batch_limit import BatchLimit
     from jobs.task.result import TaskResult
     from jobs.task.task import TaskSpec
 

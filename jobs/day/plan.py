@@ -15,9 +15,10 @@ import structlog
 import tenacity
 
 from jobs.context import Pipeline
-from jobs.day.sizing import WEIGHED, BatchLimit, batch_limit, bytes_per_row, file_count, task_count
+from jobs.day.sizing import bytes_per_row, file_count, task_count
 from jobs.lake.late import unfinished_moves
 from jobs.lake.posix import Lake
+from jobs.task.batch_limit import WEIGHED, BatchLimit, batch_limit
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
 from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigError, LedgerBroken

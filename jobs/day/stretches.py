@@ -14,8 +14,8 @@ from itertools import chain
 import pyarrow as pa
 import structlog
 
-from jobs.day.sizing import BATCH_BYTES, BATCH_ROWS
 from jobs.record.schema import HEADERS, INSTANT
+from jobs.task.batch_limit import BATCH_BYTES, BATCH_ROWS
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec, run_task
 from offsets.kafka.reader import FullRecord, Headers, TopicReader

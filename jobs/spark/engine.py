@@ -34,10 +34,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from jobs import logs
 from jobs.config.spark_keys import is_local, local_cores
-from jobs.day.sizing import BatchLimit
 from jobs.paths import class_archive, conf_folder, jars
 from jobs.spark.jvm import Jvm
 from jobs.spark.worker import drop_zip_importers
+from jobs.task.batch_limit import BatchLimit
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec, rebatch, run_task
 from offsets.errors import ConfigError, KafkaDailyError, RunFailed

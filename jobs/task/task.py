@@ -20,11 +20,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.day.sizing import BATCH_BYTES, BATCH_ROWS
 from jobs.lake.posix import make_inner_folder
 from jobs.record.decode import Decoded, Decoder
 from jobs.record.rules import Rules
 from jobs.record.schema import INVALID_SCHEMA, day_schema
+from jobs.task.batch_limit import BATCH_BYTES, BATCH_ROWS
 from jobs.task.batching import Waiting, joined
 from jobs.task.classify import CODE, VERDICTS, Classified, Codes, DayBounds, Mask, classify
 from jobs.task.parquet_writer import FileOptions, RollingWriter

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from jobs.daily import run_day
-from jobs.day.sizing import COUNTED, WEIGHED, BatchLimit
 from jobs.spark.engine import Engine
+from jobs.task.batch_limit import COUNTED, WEIGHED, BatchLimit
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, MakePipeline
 from tests.support.judged import assert_exact, midnight, night, said

@@ -20,11 +20,11 @@ import pyarrow as pa
 
 from jobs.config import KafkaSettings, LakeSettings, Late, Settings
 from jobs.context import Pipeline
-from jobs.day.sizing import BatchLimit
 from jobs.lake.posix import Lake
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
 from jobs.record.schema import HEADERS, INSTANT
+from jobs.task.batch_limit import BatchLimit
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec, run_task
 from offsets.errors import RunFailed

@@ -14,9 +14,9 @@ import pytest
 from jobs.cli import tables
 from jobs.config import Late
 from jobs.daily import run_day
+from jobs.day.execute import lock_holder, staging
 from jobs.lake.clean import clean, orphans
 from jobs.lake.posix import Lake, LockHolder
-from jobs.stages import lock_holder, staging
 from offsets.errors import AuditFailed, LakeLocked, StoreFailed
 from tests.support.lake import files
 from tests.support.local_engine import pipeline

@@ -10,21 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.day.sizing import (
-    COUNTED,
     FILES_PER_TASK,
-    LARGE_MESSAGE,
-    LARGE_RECORD,
     PACKED,
     PIECES_PER_TASK,
-    WEIGHED,
-    BatchLimit,
-    batch_limit,
     bytes_per_row,
     file_count,
     piece_rows,
     task_count,
     worth_a_sample,
 )
+from jobs.task.batch_limit import COUNTED, LARGE_MESSAGE, LARGE_RECORD, WEIGHED, BatchLimit, batch_limit
 from offsets.model import DayPlan, PartitionCheckpoint
 from offsets.ranges import Offsets
 from tests.support.manifests import full
