@@ -260,12 +260,14 @@ class Lake:
         """Make the lake's folder and all above it, each with a durable name before the next.
 
         A run that was killed here may have left a folder whose name is not durable: while there is no lock
-        file, the deepest folder's name is synced again, unless this user cannot make one there. No folder is
-        made where its name cannot be made durable.
+        file, the deepest folder's name is synced again, unless this user cannot make one there, or something
+        is mounted there: no run made that, and what lies above it may refuse a sync, as autofs does. No
+        folder is made where its name cannot be made durable.
         """
         missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
         deepest = missing[-1].parent if missing else self.root
-        if not (self.root / LOCK_NAME).exists() and _may_hold_ours(deepest.parent):
+        ours = not os.path.ismount(deepest) and _may_hold_ours(deepest.parent)
+        if ours and not (self.root / LOCK_NAME).exists():
             sync_folder(deepest.parent)
         if missing:
             sync_folder(deepest)

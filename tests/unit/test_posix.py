@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from jobs.lake import posix
 from jobs.lake.posix import Lake, LockHolder, NewFile, make_folder, move, sync_folder
 from offsets.errors import DayExists, LakeLocked, StoreFailed
 from tests.support.unprivileged import folder_of_nobody, unprivileged
@@ -372,3 +373,12 @@ def test_short_writes_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.Monke
     assert file.tell() == file.size == 10
     file.make_durable()
     assert (tmp_path / "new").read_bytes() == b"0123456789"
+
+
+def test_above_a_lake_that_is_mounted_nothing_is_synced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Below autofs no day could ever be run: the folder above the mount refuses it (EINVAL)."""
+    mounted, synced = Path("/proc"), list[Path]()
+    assert mounted.is_mount()
+    monkeypatch.setattr(posix, "sync_folder", synced.append)
+    Lake(mounted)._make_durable()
+    assert synced == []
