@@ -1,16 +1,13 @@
 """Plays the long proof, some 80 minutes, and writes its seeds and counts into docs/PROOF.md.
 
 Relies on pytest's JUnit report, in which tests record what they counted, and on the soak's JSON document.
-Never writes a figure of a run that failed.
+Never writes a figure of a run that failed, and never leaves a process behind.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping
@@ -18,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 from xml.etree import ElementTree
+
+from tests.lanes import PYTEST, Lane, run
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "PROOF.md"
@@ -34,33 +33,32 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100, help="SIGKILLs in the soak (default: 100)")
     kills = parser.parse_args().kills
     with tempfile.TemporaryDirectory(prefix="kafka-daily-proof-") as folder:
-        counted = tests(Path(folder) / "report.xml")
-    section = written(counted, soak(kills), datetime.now(UTC))
+        report, soaked = Path(folder) / "report.xml", Path(folder) / "soak.json"
+        play(tests(report))
+        play(soak(kills, soaked))
+        section = written(figures(report), json.loads(soaked.read_text()), datetime.now(UTC))
     PAGE.write_text(replaced(PAGE.read_text(), section))
     print(section)
 
 
-def tests(report: Path) -> Figures:
-    """Run the suites, and return what they counted; end with pytest's exit code where one fails."""
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-o", "junit_family=legacy", f"--junitxml={report}", *SUITES],
-        cwd=ROOT,
-        env=os.environ | {"KAFKA_DAILY_HISTORIES": str(HISTORIES)},
-        check=False,
-    )
-    if done.returncode:
-        raise SystemExit(done.returncode)
-    return figures(report)
+def play(lane: Lane) -> None:
+    """Run a lane to its end; where it fails, or somebody asks for an end, that is ours too."""
+    if code := run([lane]):
+        raise SystemExit(code)
 
 
-def soak(kills: int) -> Mapping[str, Any]:
-    """Run the soak, and return its document; end with its exit code where it fails."""
-    command = [str(ROOT / "run.sh"), "soak", "--kills", str(kills), "--json"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(done.returncode)
-    document: Mapping[str, Any] = json.loads(done.stdout)
-    return document
+def tests(report: Path) -> Lane:
+    """Return the suites as a lane that leaves a report."""
+    counts = ("env", f"KAFKA_DAILY_HISTORIES={HISTORIES}")
+    written = ("-o", "junit_family=legacy", f"--junitxml={report}")
+    suites = (str(ROOT / suite) for suite in SUITES)
+    return Lane(name="tests", command=(*counts, *PYTEST, *written, *suites))
+
+
+def soak(kills: int, document: Path) -> Lane:
+    """Return the soak as a lane that leaves its document."""
+    command = (str(ROOT / "run.sh"), "soak", "--kills", str(kills), "--json")
+    return Lane(name="soak", command=("sh", "-c", 'exec "$@" >"$0"', str(document), *command), tests=False)
 
 
 def figures(report: Path) -> Figures:
