@@ -4,5 +4,6 @@ pytest_plugins = [
     "tests.support.brokers",
     "tests.support.engine",
     "tests.support.seeds",
+    "tests.support.signals",
     "tests.support.two_days",
 ]

@@ -136,6 +136,19 @@ def test_a_signal_tears_both_lanes_down(number: signal.Signals, code: int, tmp_p
     assert not any(map(lives, below))
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_test_run_without_lanes_is_torn_down_too(number: signal.Signals, tmp_path: Path) -> None:
+    """`./run.sh test` with arguments is pytest alone, which left a broker in its container."""
+    (tmp_path / "test_it.py").write_text(WAITS.replace("{name}", "it"))
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.signals", "test_it.py"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as child:
+        until((tmp_path / "it waits").exists)
+        child.send_signal(number)
+    assert child.returncode == pytest.ExitCode.INTERRUPTED
+    assert (tmp_path / "torn down by it").exists()
+
+
 def test_a_lane_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
     with started(tmp_path, PASSES, HANGS) as child:
         until(lambda: (tmp_path / "two waits").exists())
