@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,13 +17,14 @@ import pytest
 from tests.processes import descendants, lives, until
 
 ROOT = Path(__file__).parents[2]
-DAEMON = """#!/usr/bin/env python3
+DAEMON = """#!/bin/sh
+exec "{python}" -c '
 import pathlib, socket, sys, time
 given = dict(zip(sys.argv[1::2], sys.argv[2::2]))
 listening = socket.socket(socket.AF_UNIX)
 listening.bind(given["--host"].removeprefix("unix://"))
 pathlib.Path(given["--pidfile"]).write_text("1")
-time.sleep(300)
+time.sleep(300)' "$@"
 """
 RUN = """#!/bin/bash
 [[ $1 == test ]] || {{ mkdir -p .kafka-daily && : >.kafka-daily/setup.log && exec sleep {setup}; }}
@@ -44,7 +46,7 @@ def folder() -> Iterator[Path]:
 def started(folder: Path, tests: str, setup: int) -> Iterator[subprocess.Popen[str]]:
     (folder / "bin").mkdir()
     (folder / "tmp").mkdir()
-    (folder / "bin" / "dockerd").write_text(DAEMON)
+    (folder / "bin" / "dockerd").write_text(DAEMON.format(python=sys.executable))
     (folder / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", folder / ".ci" / "run")
     (folder / "run.sh").write_text(RUN.format(said=folder, tests=tests, setup=setup))
