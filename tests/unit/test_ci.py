@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import descendants, lives, until
+from tests.support.processes import descendants, lives, until
 
 ROOT = Path(__file__).parents[2]
 DAEMON = """#!/bin/sh

@@ -140,7 +140,16 @@ def test_a_signal_tears_both_lanes_down(number: signal.Signals, code: int, tmp_p
 def test_a_test_run_without_lanes_is_torn_down_too(number: signal.Signals, tmp_path: Path) -> None:
     """`./run.sh test` with arguments is pytest alone, which left a broker in its container."""
     (tmp_path / "test_it.py").write_text(WAITS.replace("{name}", "it"))
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.signals", "test_it.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "tests.support.signals",
+        "test_it.py",
+    ]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
     with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as child:
         until((tmp_path / "it waits").exists)

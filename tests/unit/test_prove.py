@@ -14,7 +14,7 @@ import pytest
 
 from tests import prove
 from tests.lanes import Lane
-from tests.processes import descendants, lives, until
+from tests.support.processes import descendants, lives, until
 from tests.unit.test_lanes import ROOT, WAITS
 
 SUITE = """
