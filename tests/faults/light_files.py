@@ -77,7 +77,7 @@ def _read(path: Path) -> tuple[pa.Table, dict[str, str]]:
     end = len(content) - 4
     begin = end - int.from_bytes(content[end:], "big")
     if not 0 < begin <= end:
-        raise pa.ArrowInvalid(f"{path} has no footer")
+        raise pa.ArrowInvalid(f"{path} is too small: it has no footer")
     return pa.ipc.open_file(pa.py_buffer(content[:begin])).read_all(), json.loads(content[begin:end])
 
 
