@@ -464,9 +464,18 @@ _WHOLE = {
 }
 
 
+def _stand_somewhere() -> None:
+    """Leave a working folder that was removed: neither a relative path nor Java has a start there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        os.chdir("/")
+
+
 def main(program: str | None = None) -> None:
     """Run a command; what escapes it is a bug. Usage shows the program's name."""
     never_fail()
+    _stand_somewhere()
     logs.configure()
     logs.listen()
     try:

@@ -67,6 +67,11 @@ DEFAULTS: Final = {
     # cleared again each time
     "spark.executorEnv.MIMALLOC_PURGE_DELAY": "10000",
 }
+OTHERS: Final = (
+    *("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"),
+    *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"),
+)
+"""Variables by which pyspark goes to a session of somebody else's."""
 READ: Final = {
     "failOnDataLoss": "true",
     "kafka.isolation.level": "read_committed",
@@ -358,6 +363,8 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     local = is_local(master)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONSAFEPATH"] = "1"
+    for name in OTHERS:
+        os.environ.pop(name, None)
     found = jars("spark")
     logging = f"-Dlog4j2.configurationFile=file:{quoted(conf_folder() / 'log4j2.properties')}"
     config = {**FIXED, **DEFAULTS, "spark.master": master, **keys}

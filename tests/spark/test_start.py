@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -32,3 +33,25 @@ def test_where_nobody_reads_it_sparks_log_is_one_document_a_line() -> None:
     assert [(each["event"], each["level"]) for each in documents if each["logger"] == "odd"] == [
         ('two\n"lines"', "error")
     ]
+
+
+STARTS = """
+from jobs.source import Engine
+with Engine({"spark.master": "local[1]"}, {}) as engine:
+    engine.rehearse()
+"""
+
+
+def test_what_the_shell_says_of_another_spark_is_not_heard() -> None:
+    """A developer's SPARK_REMOTE ended every run, with advice on a config that was right."""
+    others = {
+        "SPARK_REMOTE": "sc://localhost",
+        "SPARK_API_MODE": "connect",
+        "SPARK_CONNECT_MODE_ENABLED": "1",
+        "PYSPARK_GATEWAY_PORT": "1",
+        "PYSPARK_GATEWAY_SECRET": "secret",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS], capture_output=True, env=os.environ | others, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
