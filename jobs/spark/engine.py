@@ -363,8 +363,8 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     local = is_local(master)
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ["PYTHONSAFEPATH"] = "1"
-    for name in OTHERS:
-        os.environ.pop(name, None)
+    for variable in OTHERS:
+        os.environ.pop(variable, None)
     found = jars("spark")
     logging = f"-Dlog4j2.configurationFile=file:{quoted(conf_folder() / 'log4j2.properties')}"
     config = {**FIXED, **DEFAULTS, "spark.master": master, **keys}
@@ -376,8 +376,8 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
         java.append(f"-Duser.home={quoted(Path(tempfile.gettempdir()))}")
     if local:
         java += _shared_classes()
-        for name in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
-            os.environ.pop(name, None)
+        for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
+            os.environ.pop(variable, None)
         config["spark.driver.extraClassPath"] = os.pathsep.join(map(str, found))
         config["spark.driver.bindAddress"] = config["spark.driver.host"] = "127.0.0.1"
     else:
