@@ -96,8 +96,9 @@ class History:
     """The committed days around one day, and its own manifest where it can be read.
 
     `earlier` are the bounds of all days before it, `before` is the manifest of the last of them. `after` are
-    the next day, the newest, and those between them that brought late rows here or record no bounds of other
-    days. `policy` is the last cleanup policy that is recorded, marked where one that was read compacted.
+    the next day, the newest, and those between them that brought late rows here; `later` are the bounds of
+    all later days that can be read. `policy` is the last cleanup policy that is recorded, marked where one
+    that was read compacted.
     """
 
     date: date
@@ -105,6 +106,7 @@ class History:
     before: Manifest | None
     own: Manifest | None
     after: tuple[Manifest, ...]
+    later: tuple[Day, ...]
     policy: str | None
 
     @property
@@ -189,7 +191,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
         _require_neighbours(reader, day, days)
         _require_folders(reader, day, older)
     before = read_manifest(reader, older[-1]) if older else None
-    after, policies = _needed(_later(reader, day, [each for each in days if each > day]), day)
+    after, later, policies = _needed(_later(reader, day, [each for each in days if each > day]), day)
     _check_near(day, own, before, after)
     if own:
         for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
@@ -199,7 +201,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     require_first(min(days[0], day), _first_day(day, earlier, after))
     near = (each for each in (*linked, before, own) if each)
     policy = policy_of([*(each.cleanup_policy for each in near), *policies])
-    return History(date=day, earlier=earlier, before=before, own=own, after=after, policy=policy)
+    return History(date=day, earlier=earlier, before=before, own=own, after=after, later=later, policy=policy)
 
 
 def _first_of(reader: LedgerReader, day: date) -> date | None:
@@ -222,18 +224,21 @@ def _later(reader: LedgerReader, day: date, days: list[date]) -> Iterator[Manife
             before = manifest
 
 
-def _needed(later: Iterable[Manifest], day: date) -> tuple[tuple[Manifest, ...], list[str | None]]:
-    """Keep of the later days the next one, the newest and those that tell of the day, and all their policies.
+def _needed(
+    later: Iterable[Manifest], day: date
+) -> tuple[tuple[Manifest, ...], tuple[Day, ...], list[str | None]]:
+    """Keep of the later days the next one, the newest and those that brought rows here; of all, their bounds.
 
-    There may be years of others, each with a thousand files. Older formats tell of days by their own bounds.
+    The third value is their policies. There may be years of others, each with a thousand files.
     """
-    kept, policies = list[Manifest](), list[str | None]()
+    kept, days, policies = list[Manifest](), list[Day](), list[str | None]()
     for manifest in later:
-        if len(kept) > 1 and kept[-1].earlier is not None and not _brought_to(day, kept[-1]):
+        if len(kept) > 1 and not _brought_to(day, kept[-1]):
             kept.pop()
         kept.append(manifest)
+        days.append(manifest.day)
         policies.append(manifest.cleanup_policy)
-    return tuple(kept), policies
+    return tuple(kept), tuple(days), policies
 
 
 def _brought_to(day: date, by: Manifest) -> bool:

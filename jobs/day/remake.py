@@ -91,5 +91,5 @@ def _rules(by: Manifest) -> Rules:
 def _days_before(history: History, by: Manifest) -> tuple[Day, ...]:
     if by.earlier is not None:
         return days_of(by.earlier)
-    after = (each.day for each in history.after if each.day.date < by.day.date)
+    after = (each for each in history.later if each.date < by.day.date)
     return (*history.earlier, history.recorded().day, *after)

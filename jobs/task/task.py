@@ -46,8 +46,9 @@ OPEN_LATE_DAYS: Final = 64
 """How many late days a task keeps files open for; the least recently written is closed first."""
 LATE_BYTES: Final = 32 << 20
 """How much late rows of all days may wait in memory; then they are sorted by day and written."""
-LATE_DAY: Final = "late_day"
-"""The column that rows have while they wait: which of the bounds' days they belong to."""
+LATE_DAY: Final = "kafka_late_day"
+"""The column that rows have while they wait: which of the bounds' days they belong to. No config may name a
+column so."""
 NO_STAMP: Final = -1_000
 """Kafka's NO_TIMESTAMP, -1 ms."""
 FAR: Final = 1 << 62

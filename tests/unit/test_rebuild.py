@@ -222,6 +222,28 @@ def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it
     assert problems(lake) == ()
 
 
+def test_an_amendment_that_an_older_version_brought_is_made_again_though_days_between_were_rebuilt(
+    tmp_path: Path,
+) -> None:
+    """A manifest of format 2 records no bounds of other days, and of the days between not all are kept."""
+    lake, topic = tmp_path / "lake", MemoryTopic()
+    for day in DAYS:
+        noon = midnight(day, ZONE) + timedelta(hours=12)
+        topic.produce(0, order(noon), noon)
+    topic.produce(0, order(midnight(FIRST, ZONE)), midnight(FOURTH, ZONE) + timedelta(hours=13))
+    for day in DAYS:
+        run_day(pipeline(lake, topic, late=Late.AMEND), day)
+    old = [replace(each, earlier=None) for each in read_chain(Lake(lake)) if each.day.date != THIRD]
+    for manifest in old:
+        (lake / f"date={manifest.day.date}" / MANIFEST_NAME).write_bytes(to_json(manifest))
+    before = places(lake)
+    (lost,) = lake.glob(f"date={FIRST}/late-{FOURTH}-*")
+    lost.unlink()
+    assert len(rebuild(lake, topic, FIRST).manifest.remade) == 1
+    assert places(lake) == before
+    assert problems(lake) == ()
+
+
 def problems(lake: Path) -> tuple[str, ...]:
     return verify(Lake(lake), None, lambda done, total: None, Level.RECORDS).problems
 

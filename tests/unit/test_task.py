@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.lake.posix import NewFile
+from jobs.record.columns import Column, Kind, Scalar, name_problem
 from jobs.record.decode import Decoder
 from jobs.record.schema import INSTANT
 from jobs.task import task
@@ -283,6 +284,15 @@ def test_many_late_days_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.
         offset for file in report.files for offset in pq.read_table(file.path)["kafka_offset"].to_pylist()
     ]
     assert sorted(held) == list(range(90))
+
+
+def test_late_rows_wait_though_the_record_has_a_column_named_late_day(tmp_path: Path) -> None:
+    """The column in which their day waits had a name that a config may use: no such day could be run."""
+    columns = (*RULES.columns, Column("late_day", Scalar(Kind.STRING)))
+    spec = replace(task_order(tmp_path), rules=replace(RULES, columns=columns))
+    report = run_task(spec, "a", iter([rows_of(0, [record(0, DAYS[0].start)])]))
+    assert [(file.verdict, file.rows) for file in report.files] == [(Verdict.LATE, 1)]
+    assert name_problem(task.LATE_DAY), "a config could use it"
 
 
 def test_late_rows_do_not_pile_up_in_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
