@@ -32,3 +32,25 @@ def test_where_nobody_reads_it_sparks_log_is_one_document_a_line() -> None:
     assert [(each["event"], each["level"]) for each in documents if each["logger"] == "odd"] == [
         ('two\n"lines"', "error")
     ]
+
+
+REFUSED = """
+from jobs.spark.engine import Engine
+from offsets.errors import ConfigError
+from tests.support.processes import command_of, descendants
+import os
+with Engine({"spark.master": "local[1]", "spark.serializer": "no.such.Class"}, {}) as engine:
+    for each in (engine, engine.lent({}), engine.lent({})):
+        try:
+            each.cores
+        except ConfigError as refused:
+            commands = map(command_of, descendants(os.getpid()))
+            print("no.such.Class" in refused.found, sum("deploy.SparkSubmit" in each for each in commands))
+"""
+
+
+def test_a_start_that_was_refused_is_not_tried_again_for_each_topic() -> None:
+    """Each attempt took seconds and left one more JVM: a hundred topics, a hundred of them."""
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, check=True)
+    told = [line for line in done.stdout.decode().splitlines() if line.startswith(("True", "False"))]
+    assert told == ["True 1"] * 3
