@@ -75,9 +75,15 @@ def _named(logger: object, method: str, event: MutableMapping[str, Any]) -> Muta
     return {**_names, **(_scope.get() or {}), **event}
 
 
+def _with_topic(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Name the topic where several run: on a terminal too their lines come mixed."""
+    topic = (_scope.get() or {}).get("topic")
+    return {"topic": topic, **event} if topic else event
+
+
 def _renderers() -> list[structlog.typing.Processor]:
     if for_people():
-        return [structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        return [_with_topic, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
     return [
         _named,
         structlog.processors.format_exc_info,

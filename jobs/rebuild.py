@@ -108,8 +108,10 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
                 amend = recorded is None and pipeline.settings.late is Late.AMEND
                 manifest = _exchange(pipeline, staged, audited, kept, remade, started, amend=amend)
                 figures.update(run=pipeline.run_id, revision=manifest.revision)
-        newest = history.after[-1] if history.after else manifest
-        amended = finish_moves(pipeline.lake, newest, leave_gone=newest is not manifest)
+        with stages.observed(Stage.PUBLISH) as figures:
+            newest = history.after[-1] if history.after else manifest
+            amended = finish_moves(pipeline.lake, newest, leave_gone=newest is not manifest)
+            figures.update(amended=sum(amended.values()))
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
 
 

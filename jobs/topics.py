@@ -22,7 +22,7 @@ from jobs import config, logs
 from jobs.config import Settings
 from jobs.context import Pipeline, Runtime
 from jobs.daily import Outcome
-from offsets.errors import BUG, ConfigError, KafkaDailyError
+from offsets.errors import BUG, ConfigError, Interrupted, KafkaDailyError
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
@@ -31,6 +31,8 @@ AT_ONCE: Final = 4
 """So many topics run at once: while the tasks of one fill the cores, others plan, audit and commit."""
 PATIENCE: Final = 20.0
 """So many seconds topics are given to tidy up after a signal."""
+CANCEL_SECONDS: Final = 0.2
+"""Jobs are cancelled so often meanwhile: one may begin after the signal, as where Spark only starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +66,22 @@ def configs_in(given: Sequence[Path]) -> list[Path]:
     """
     found: list[Path] = []
     for path in given:
-        found += _yamls(path) if path.is_dir() else [path]
+        found += _yamls(path) if is_folder(path) else [path]
     return found
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder; whoever reads one that cannot be looked at learns why."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
 
 
 def _yamls(folder: Path) -> list[Path]:
     try:
-        found = sorted(path for path in folder.iterdir() if path.suffix in SUFFIXES)
+        seen = (path for path in folder.iterdir() if path.suffix in SUFFIXES)
+        found = sorted(path for path in seen if not path.name.startswith("."))  # an editor's own
     except OSError as error:
         raise ConfigError(
             expected=f"to list the configs in {folder}",
@@ -103,11 +114,10 @@ def run_topics(
 
     def run_one(number: int, path: Path, loaded: Settings | KafkaDailyError) -> None:
         if isinstance(loaded, Settings):
-            results[number] = _run(runtime, path, loaded, days_of, run_day)
+            results[number] = _run(runtime, path, loaded, days_of, run_day, stopping)
         else:
             results[number] = TopicResult(config=path, failure=loaded)
-        if not stopping.is_set():
-            ended(results[number])
+        ended(results[number])
 
     def work() -> None:
         for number, (path, loaded) in _taken(waiting):
@@ -123,12 +133,16 @@ def run_topics(
     except KeyboardInterrupt:
         stopping.set()
         waiting.clear()
-        runtime.cancel()
-        deadline = time.monotonic() + PATIENCE
-        for thread in filter(threading.Thread.is_alive, threads):
-            thread.join(max(0.0, deadline - time.monotonic()))
+        _wait_for_the_end(runtime, threads)
         raise
     return [results[number] for number in range(len(configs))]
+
+
+def _wait_for_the_end(runtime: Runtime, threads: Sequence[threading.Thread]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < deadline:
+        runtime.cancel()
+        alive[0].join(CANCEL_SECONDS)
 
 
 def _taken(waiting: deque[T]) -> Iterator[T]:
@@ -148,7 +162,7 @@ def _loaded(configs: Sequence[Path]) -> Iterator[tuple[Path, Settings | KafkaDai
     for path in configs:
         try:
             settings = config.load(path, os.environ)
-            lake = settings.lake.path.resolve()
+            lake = Path(os.path.realpath(settings.lake.path))  # resolve() fails on a loop of links
             _require_own_lake(lake, lakes.get(lake))
             lakes[lake] = path
             first = first or settings
@@ -182,6 +196,7 @@ def _run(
     settings: Settings,
     days_of: Callable[[Pipeline], Iterable[date]],
     run_day: Callable[[Pipeline, date], Outcome],
+    stopping: threading.Event,
 ) -> TopicResult:
     logs.bind(topic=settings.topic, lake=str(settings.lake.path))
     result = TopicResult(config=path, topic=settings.topic)
@@ -189,10 +204,18 @@ def _run(
     try:
         with runtime.pipeline(settings) as pipeline:
             for day in days_of(pipeline):
+                if stopping.is_set():
+                    raise _stopped()
                 outcomes.append(run_day(pipeline, day))
     except KafkaDailyError as failure:
-        result = replace(result, failure=failure)
+        result = replace(result, failure=_stopped() if stopping.is_set() else failure)
     except Exception:
         log.critical("this is a bug in kafka-daily; the other topics go on", exc_info=True, exit_code=BUG)
         result = replace(result, bug=True)
     return replace(result, outcomes=tuple(outcomes))
+
+
+def _stopped() -> Interrupted:
+    return Interrupted(
+        expected="to run to the end", found="a signal", do="What is committed stays: run the topic again."
+    )

@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
-from itertools import count
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -200,11 +199,11 @@ def run(
 def _several(config: list[Path] | None) -> list[Path] | None:
     """Return the configs where several topics may be meant; None where one is."""
     from jobs.config import CONFIG_VARIABLE
-    from jobs.topics import configs_in
+    from jobs.topics import configs_in, is_folder
 
     named = os.environ.get(CONFIG_VARIABLE)
     given = config or ([Path(named)] if named else [])
-    return configs_in(given) if len(given) > 1 or any(path.is_dir() for path in given) else None
+    return configs_in(given) if len(given) > 1 or any(map(is_folder, given)) else None
 
 
 def _one(config: list[Path] | None) -> Path | None:
@@ -238,16 +237,22 @@ def _run_topics(
     def days_of(pipeline: Pipeline) -> list[date]:
         return _days(on, from_, to, lambda: due_days(pipeline, *next_due(pipeline)))
 
-    with tables.progress("topics") as bar, Runtime() as runtime:
-        done = count(1)
+    _days(on, from_, to, list)  # one combination for all, so it is refused once
+    results: list[TopicResult] = []
 
-        def ended(result: TopicResult) -> None:
-            if result.failure:
-                tables.failure(result.failure, as_json=False, about=result.topic or str(result.config))
-            bar(next(done), len(configs))
+    def ended(result: TopicResult) -> None:
+        results.append(result)
+        if result.failure and not isinstance(result.failure, Interrupted):
+            tables.failure(result.failure, as_json=False, about=result.topic or str(result.config))
+        bar(len(results), len(configs))
 
-        bar(0, len(configs))
-        results = run_topics(runtime, configs, days_of, run_day, ended)
+    try:
+        with tables.progress("topics") as bar, Runtime() as runtime:
+            bar(0, len(configs))
+            results = run_topics(runtime, configs, days_of, run_day, ended)
+    except _Signalled as ended_by:
+        ended_by.stopped.facts["topics"] = tables.topics_document(results, 0)["topics"]
+        raise
     code = worst(result.exit_code for result in results)
     if json:
         tables.document(tables.topics_document(results, code))

@@ -19,6 +19,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from copy import copy
 from functools import reduce
 from itertools import takewhile, zip_longest
 from pathlib import Path
@@ -137,6 +138,7 @@ class Engine:
         self.ended: int | None = None
         """How the JVM ended: its exit code."""
         self._session: SparkSession | None = None
+        self._failed: KafkaDailyError | None = None
         self._starting = threading.Lock()
         self._jvm = Jvm()
 
@@ -170,10 +172,19 @@ class Engine:
     def session(self) -> SparkSession:
         """The session; the first use starts it."""
         with self._starting:
+            if self._failed is not None:  # each new attempt would leave one more JVM behind
+                raise copy(self._failed)
             if self._session is None:
-                with _signals_wait(), self._errors(starting=True):
-                    self._session = _start(self._keys, self._jvm)
+                self._session = self._started()
             return self._session
+
+    def _started(self) -> SparkSession:
+        try:
+            with _signals_wait(), self._errors(starting=True):
+                return _start(self._keys, self._jvm)
+        except KafkaDailyError as failed:
+            self._failed = failed
+            raise
 
     def lent(self, kafka: Mapping[str, str]) -> Engine:
         """Return this engine for another topic: with its own session, and with this one's JVM."""

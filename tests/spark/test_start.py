@@ -36,9 +36,9 @@ def test_where_nobody_reads_it_sparks_log_is_one_document_a_line() -> None:
 
 
 STARTS = """
-from jobs.source import Engine
+from jobs.spark.engine import Engine
 with Engine({"spark.master": "local[1]"}, {}) as engine:
-    engine.rehearse()
+    engine.warm_up()
 """
 
 
@@ -55,3 +55,25 @@ def test_what_the_shell_says_of_another_spark_is_not_heard() -> None:
         [sys.executable, "-c", STARTS], capture_output=True, env=os.environ | others, check=False
     )
     assert done.returncode == 0, done.stderr.decode()
+
+
+REFUSED = """
+from jobs.spark.engine import Engine
+from offsets.errors import ConfigError
+from tests.support.processes import command_of, descendants
+import os
+with Engine({"spark.master": "local[1]", "spark.serializer": "no.such.Class"}, {}) as engine:
+    for each in (engine, engine.lent({}), engine.lent({})):
+        try:
+            each.cores
+        except ConfigError as refused:
+            commands = map(command_of, descendants(os.getpid()))
+            print("no.such.Class" in refused.found, sum("deploy.SparkSubmit" in each for each in commands))
+"""
+
+
+def test_a_start_that_was_refused_is_not_tried_again_for_each_topic() -> None:
+    """Each attempt took seconds and left one more JVM: a hundred topics, a hundred of them."""
+    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, check=True)
+    told = [line for line in done.stdout.decode().splitlines() if line.startswith(("True", "False"))]
+    assert told == ["True 1"] * 3

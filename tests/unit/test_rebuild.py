@@ -28,6 +28,7 @@ from jobs.lake.posix import Lake
 from jobs.rebuild import rebuild_day
 from jobs.record import rules
 from jobs.record.columns import Column, Kind, Scalar
+from jobs.stages import Stage
 from jobs.task import task
 from jobs.verify.level import Level
 from jobs.verify.run import verify
@@ -107,6 +108,11 @@ def test_a_rebuilt_day_holds_what_it_held(lake: Path, topic: MemoryTopic, day: d
         assert path.stat().st_size == file.bytes
     assert rebuild(lake, topic, day).manifest.revision == 3
     assert state(lake) == before
+
+
+def test_a_rebuild_has_the_stages_of_a_day(lake: Path, topic: MemoryTopic) -> None:
+    """What it did after its commit was no stage: neither in the log, nor among its seconds."""
+    assert list(rebuild(lake, topic, SECOND).seconds) == [stage.value for stage in Stage]
 
 
 @pytest.mark.parametrize("pattern", ["part-*", "_invalid/*"])

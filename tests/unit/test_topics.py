@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import _thread
 import json
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +23,7 @@ from jobs.context import Pipeline, Runtime
 from jobs.daily import Outcome, run_day
 from jobs.topics import TopicResult, configs_in, run_topics, worst
 from offsets.errors import ConfigError, DayNotOver
+from offsets.kafka.reader import TopicDescription
 from offsets.model import Verdict
 from tests.support import local_engine
 from tests.support.local_engine import LocalEngine, order
@@ -171,22 +175,18 @@ def test_a_signal_ends_all_topics(tmp_path: Path, topics: dict[str, MemoryTopic]
     def run(pipeline: Pipeline, day: date) -> Outcome:
         begun.append(pipeline)
         if len(begun) == 1:
-            raise_in_main()
+            _thread.interrupt_main()
         assert stopping.wait(20)
         tidied.append(pipeline)
         raise DayNotOver(expected="a day", found="none", do="Wait.")
-
-    def raise_in_main() -> None:
-        import _thread
-
-        _thread.interrupt_main()
 
     told: list[TopicResult] = []
     configs = [config(tmp_path, f"t{number}") for number in range(9)]
     with pytest.raises(KeyboardInterrupt):
         run_topics(Stopped(), configs, lambda _: [FIRST], run, told.append)
     assert len(tidied) == len(begun) < 9
-    assert told == []
+    assert {each.exit_code for each in told} == {130}
+    assert len(told) == len(begun)
 
 
 def test_two_topics_share_no_lake_and_one_spark_section(
@@ -252,3 +252,107 @@ def test_the_variable_may_name_a_folder(
     monkeypatch.setenv("KAFKA_DAILY_CONFIG", str(tmp_path))
     code, found = document("run", "--date", FIRST)
     assert (code, [each["topic"] for each in found["topics"]]) == (0, ["one"])
+
+
+def test_a_path_that_cannot_be_looked_at_is_a_wrong_config() -> None:
+    """It was a bug (70), of one topic as well: whether it is a folder cannot be known."""
+    code, found = document("run", "--config", "x" * 300)
+    assert (code, "cannot read the file" in found["found"]) == (2, True)
+
+
+def test_a_lake_behind_a_loop_of_links_stops_no_other_topic(
+    tmp_path: Path, topics: dict[str, MemoryTopic]
+) -> None:
+    topics |= {"loop": a_topic(1), "fine": a_topic(1)}
+    (tmp_path / "loop").symlink_to("loop")
+    configs = [config(tmp_path, "loop"), config(tmp_path, "fine")]
+    found = run_topics(Runtime(), configs, lambda _: [FIRST], run_day, lambda _: None)
+    assert [each.exit_code for each in found] == [27, 0]
+
+
+def test_what_an_editor_leaves_in_a_folder_is_no_config(tmp_path: Path) -> None:
+    (tmp_path / ".#one.yaml").symlink_to("somebody@somewhere")
+    assert configs_in([tmp_path, config(tmp_path, "one")]) == [tmp_path / "one.yaml"] * 2
+
+
+def test_days_that_no_topic_can_be_run_for_are_refused_once(tmp_path: Path) -> None:
+    config(tmp_path, "one")
+    code, found = document("run", "--config", tmp_path, "--from", FIRST)
+    assert (code, found["error"]) == (2, "ConfigError")
+    assert "--from A --to B" in found["expected"]
+
+
+def test_after_a_signal_the_document_tells_of_each_topic_and_no_day_is_begun(
+    tmp_path: Path, topics: dict[str, MemoryTopic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What had ended was told of nowhere, and a topic between two days went on with the next one."""
+    stopping = threading.Event()
+    monkeypatch.setattr(context.Runtime, "cancel", lambda _: stopping.set())
+
+    class Signals(MemoryTopic):
+        def describe(self, topic: str) -> TopicDescription:
+            if not stopping.is_set():
+                os.kill(os.getpid(), signal.SIGTERM)
+            assert stopping.wait(20)
+            return super().describe(topic)
+
+    topics |= {"done": a_topic(3), "cut": a_topic(4)}
+    topics["cut"].__class__ = Signals
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    given = [argument for name in ("done", "cut") for argument in ("--config", config(tmp_path, name))]
+    assert document("run", *given[:2], "--from", FIRST, "--to", FIRST + timedelta(days=1))[0] == 0
+    try:
+        code, found = document("run", *given, "--from", FIRST, "--to", FIRST + timedelta(days=1))
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    assert (code, found["error"]) == (143, "Terminated")
+    told = {each["topic"]: each for each in found["facts"]["topics"]}
+    assert told["done"]["days"][0]["already"]
+    assert [day["day"]["date"] for day in told["cut"]["days"]] == [str(FIRST)]
+    assert told["cut"]["failure"]["error"] == "Interrupted"
+    assert not (tmp_path / "cut" / f"date={FIRST + timedelta(days=1)}").exists()
+
+
+def test_a_job_that_begins_after_the_signal_is_cancelled_too(
+    tmp_path: Path, topics: dict[str, MemoryTopic]
+) -> None:
+    """While Spark started there was no job to cancel: the topic went on with its day."""
+    topics |= {"one": a_topic(1)}
+    cancelled = threading.Semaphore(0)
+
+    class Stopped(Runtime):
+        def cancel(self) -> None:
+            cancelled.release()
+
+    def run(pipeline: Pipeline, day: date) -> Outcome:
+        _thread.interrupt_main()
+        assert cancelled.acquire(timeout=20)
+        # here its job would begin
+        begun.append(cancelled.acquire(timeout=5))
+        raise DayNotOver(expected="a day", found="none", do="Wait.")
+
+    begun: list[bool] = []
+    with pytest.raises(KeyboardInterrupt):
+        run_topics(Stopped(), [config(tmp_path, "one")], lambda _: [FIRST], run, lambda _: None)
+    assert begun == [True]
+
+
+def test_a_line_on_a_terminal_names_its_topic_where_several_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lines of four topics came mixed, and nothing told whose they were."""
+    monkeypatch.setattr(logs, "for_people", lambda: True)
+    logs.configure()
+
+    def work() -> None:
+        logs.bind(topic="orders", run_id="run-7")
+        structlog.get_logger().info("stage ended")
+
+    logs.scoped(work)()
+    work()
+    several, alone = capsys.readouterr().err.splitlines()
+    assert "orders" in several
+    assert "run-7" not in several
+    assert "orders" not in alone
+    logs.configure()
