@@ -119,30 +119,36 @@ def run_topics(
             results[number] = TopicResult(config=path, failure=loaded)
         ended(results[number])
 
-    def work() -> None:
-        for number, (path, loaded) in _taken(waiting):
-            logs.scoped(run_one)(number, path, loaded)
+    def work(over: threading.Event) -> None:
+        try:
+            for number, (path, loaded) in _taken(waiting):
+                logs.scoped(run_one)(number, path, loaded)
+        finally:
+            over.set()
 
     stopping = threading.Event()
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(min(AT_ONCE, len(waiting)))]
+    # not join(): of a thread in whose join a signal arrives, Python before 3.13 believes that it has ended
+    over = [threading.Event() for _ in range(min(AT_ONCE, len(waiting)))]
+    threads = [threading.Thread(target=work, args=(each,), daemon=True) for each in over]
     try:
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        for each in over:
+            each.wait()
     except KeyboardInterrupt:
         stopping.set()
         waiting.clear()
-        _wait_for_the_end(runtime, threads)
+        _wait_for_the_end(runtime, [each for each, thread in zip(over, threads, strict=True) if thread.ident])
         raise
     return [results[number] for number in range(len(configs))]
 
 
-def _wait_for_the_end(runtime: Runtime, threads: Sequence[threading.Thread]) -> None:
+def _wait_for_the_end(runtime: Runtime, over: Sequence[threading.Event]) -> None:
     deadline = time.monotonic() + PATIENCE
-    while (alive := [each for each in threads if each.is_alive()]) and time.monotonic() < deadline:
-        runtime.cancel()
-        alive[0].join(CANCEL_SECONDS)
+    for each in over:
+        while not each.is_set() and time.monotonic() < deadline:
+            runtime.cancel()
+            each.wait(CANCEL_SECONDS)
 
 
 def _taken(waiting: deque[T]) -> Iterator[T]:

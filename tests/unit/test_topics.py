@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
@@ -28,6 +29,7 @@ from offsets.model import Verdict
 from tests.support import local_engine
 from tests.support.local_engine import LocalEngine, order
 from tests.support.memory_topic import MemoryTopic
+from tests.support.processes import until
 from tests.unit.test_cli import document, invoke
 
 FIRST = date(2026, 3, 28)
@@ -292,9 +294,13 @@ def test_after_a_signal_the_document_tells_of_each_topic_and_no_day_is_begun(
     class Signals(MemoryTopic):
         def describe(self, topic: str) -> TopicDescription:
             if not stopping.is_set():
+                until(lambda: at_work() == 1)  # the first topic is done
                 os.kill(os.getpid(), signal.SIGTERM)
             assert stopping.wait(20)
             return super().describe(topic)
+
+    def at_work() -> int:
+        return sum(each.name.endswith("(work)") for each in threading.enumerate())
 
     topics |= {"done": a_topic(3), "cut": a_topic(4)}
     topics["cut"].__class__ = Signals
@@ -356,3 +362,27 @@ def test_a_line_on_a_terminal_names_its_topic_where_several_run(
     assert "run-7" not in several
     assert "orders" not in alone
     logs.configure()
+
+
+def test_a_topic_that_takes_a_while_to_tidy_up_after_a_signal_is_waited_for(
+    tmp_path: Path, topics: dict[str, MemoryTopic]
+) -> None:
+    """Of a thread in whose join a signal arrives, Python before 3.13 believes that it has ended."""
+    topics |= {"one": a_topic(1)}
+    stopping, tidied = threading.Event(), threading.Event()
+
+    class Stopped(Runtime):
+        def cancel(self) -> None:
+            stopping.set()
+
+    def run(pipeline: Pipeline, day: date) -> Outcome:
+        time.sleep(0.3)  # by now the main thread waits; it is woken by a signal of its own alone
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        assert stopping.wait(20)
+        time.sleep(0.5)
+        tidied.set()
+        raise DayNotOver(expected="a day", found="none", do="Wait.")
+
+    with pytest.raises(KeyboardInterrupt):
+        run_topics(Stopped(), [config(tmp_path, "one")], lambda _: [FIRST], run, lambda _: None)
+    assert tidied.is_set()
