@@ -67,9 +67,9 @@ java_known() { # sets java_home from JAVA_HOME, else from the last set-up
 }
 
 java_search() {
-  local candidate
-  for candidate in "$(readlink -f "$(command -v java)")" /usr/lib/jvm/*; do
-    java_home=${candidate%/bin/java}
+  local of_path
+  of_path=$(java -XshowSettings:properties -version 2>&1 | sed -n 's/^ *java\.home = //p') || true # it may be a shim
+  for java_home in ${of_path:+"$of_path"} /usr/lib/jvm/*; do
     java_fits "$java_home" && return
   done
   return 1
@@ -246,6 +246,7 @@ run_tests() {
 }
 
 unset PYTHONPATH PYTHONHOME # another project's packages must not stand before ours
+export HOME=${HOME-~} # else pip makes a folder of that name for a user who has none
 complete || set_up
 [[ ${1-} != setup ]] || exit 0
 java_known

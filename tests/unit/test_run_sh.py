@@ -157,6 +157,14 @@ def test_what_a_shim_warns_of_is_no_part_of_the_path(machine: Machine) -> None:
     assert machine.heard("made") == [str(fits)]
 
 
+def test_a_java_behind_a_shim_is_found(machine: Machine) -> None:
+    """As jenv's and asdf's: a script that starts the Java that was chosen, far from Java's own folder."""
+    machine.python("python3", "3.12")
+    machine.script("bin/java", f"#!/bin/bash\necho '    java.home = {machine.folder}/java' >&2\n")
+    code, said = machine.set_up(str(machine.checkout / "run.sh"), "setup", JAVA_HOME="")
+    assert (code, said[0]) == (0, f"set-up: Java: {machine.folder}/java")
+
+
 # -- where it lies, and where it is called
 
 
@@ -166,6 +174,13 @@ def test_a_folder_that_is_closed_to_us_can_be_where_we_are_called(machine: Machi
     gone = 'mkdir gone; cd gone; rm -r ../gone; exec "$0" setup'
     assert machine.set_up("bash", "-c", gone, str(machine.checkout / "run.sh"))[0] == 0
     assert (machine.checkout / ".kafka-daily" / "jars" / "spark" / ".stamp").exists()
+
+
+def test_pip_makes_no_home_where_there_is_none(machine: Machine) -> None:
+    """For a user without HOME and without a name it made a folder called `~`: none to remove in haste."""
+    machine.python("python3", "3.12")
+    assert machine.set_up("env", "-u", "HOME", str(machine.checkout / "run.sh"), "setup", "env")[0] == 0
+    assert [line for line in machine.heard("environment") if line.startswith("HOME=/")]
 
 
 def test_an_environment_that_was_moved_is_made_again(machine: Machine) -> None:
