@@ -642,7 +642,7 @@ def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
 def test_a_folder_that_was_removed_can_be_where_we_are_called(tmp_path: Path) -> None:
     """Its name cannot be had any more: a bug of ours, and Java does not start there at all."""
     gone = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
-    show = "import os, jobs.__main__ as m; m.app = lambda **_: print(os.getcwd()); m.main()"
+    show = "import os, jobs.cli.commands as m; m.app = lambda **_: print(os.getcwd()); m.main()"
     command = ["sh", "-c", gone, "sh", sys.executable, "-c", show]
     here = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, check=False)
