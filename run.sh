@@ -246,6 +246,8 @@ run_tests() {
 }
 
 unset PYTHONPATH PYTHONHOME # another project's packages must not stand before ours
+# where no locale is set, or one that is not installed, Java finds no file whose path is more than ASCII
+[[ $(locale charmap 2>/dev/null) == UTF-8 ]] || export LC_ALL=C.UTF-8
 export HOME=${HOME-~} # else pip makes a folder of that name for a user who has none
 complete || set_up
 [[ ${1-} != setup ]] || exit 0

@@ -24,7 +24,9 @@ from packaging.utils import canonicalize_name
 from packaging.version import Version
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = "awk bash cat cut dirname env find flock id ln mkdir mv readlink rm sed sha256sum tail touch wc"
+PROGRAMS = (
+    "awk bash cat cut dirname env find flock id ln locale mkdir mv readlink rm sed sha256sum tail touch wc"
+)
 
 PYTHON = """#!/bin/bash
 case $2 in
@@ -181,6 +183,23 @@ def test_pip_makes_no_home_where_there_is_none(machine: Machine) -> None:
     machine.python("python3", "3.12")
     assert machine.set_up("env", "-u", "HOME", str(machine.checkout / "run.sh"), "setup", "env")[0] == 0
     assert [line for line in machine.heard("environment") if line.startswith("HOME=/")]
+
+
+@pytest.mark.parametrize(
+    "given, taken",
+    [
+        ({}, ["LC_ALL=C.UTF-8"]),
+        ({"LANG": "C.UTF-8"}, ["LANG=C.UTF-8"]),
+        ({"LC_ALL": "nn_NN.UTF-8"}, ["LC_ALL=C.UTF-8"]),
+    ],
+    ids=["none", "UTF-8", "not installed"],
+)
+def test_paths_are_read_as_utf_8(machine: Machine, given: dict[str, str], taken: list[str]) -> None:
+    """Below a folder such as `Büro` Java found no jar where no locale was set, as in cron and containers."""
+    machine.python("python3", "3.12")
+    assert machine.set_up(**given)[0] == 0
+    heard = machine.heard("environment")
+    assert [line for line in heard if line.startswith(("LANG=", "LC_"))][: len(taken)] == taken
 
 
 def test_an_environment_that_was_moved_is_made_again(machine: Machine) -> None:
