@@ -45,7 +45,7 @@ class Lane:
 
 
 LANES: Final = (
-    Lane(name="types", command=("sh", "-c", f"'{BIN}/mypy' && '{BIN}/lint-imports'"), tests=False),
+    Lane(name="types", command=("sh", "-c", '"$0/mypy" && "$0/lint-imports"', str(BIN)), tests=False),
     Lane(name="pure", command=(*PYTEST, "tests/faults", "tests/unit")),
     # all that is not named above, so that no folder is forgotten
     Lane(
