@@ -396,6 +396,23 @@ def test_of_two_set_ups_at_once_one_does_the_work(machine: Machine) -> None:
     assert (one.returncode, other.returncode, len(machine.heard("made"))) == (0, 0, 1)
 
 
+# -- the tests' tools
+
+
+@pytest.mark.parametrize("command", [("format", "--check"), ("check",)], ids=["format", "lint"])
+def test_an_environment_below_the_checkout_is_not_checked(command: tuple[str, ...], tmp_path: Path) -> None:
+    """Ruff obeys .gitignore in a repository alone: in an unpacked archive `./run.sh test` failed by pyspark."""
+    for name in ("pyproject.toml", ".gitignore"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    for home in (".kafka-daily", "another home"):
+        theirs = tmp_path / home / "venv-0123456789ab" / "bin" / "theirs.py"
+        theirs.parent.mkdir(parents=True)
+        theirs.write_text("import os;x = ( 1 )\n")
+    ruff = Path(sys.executable).parent / "ruff"
+    done = subprocess.run([ruff, *command, "."], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+
+
 # -- the locks
 
 
