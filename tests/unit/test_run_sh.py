@@ -401,7 +401,7 @@ def test_of_two_set_ups_at_once_one_does_the_work(machine: Machine) -> None:
 
 @pytest.mark.parametrize("command", [("format", "--check"), ("check",)], ids=["format", "lint"])
 def test_an_environment_below_the_checkout_is_not_checked(command: tuple[str, ...], tmp_path: Path) -> None:
-    """Ruff obeys .gitignore in a repository alone: in an unpacked archive `./run.sh test` failed by pyspark."""
+    """Ruff obeys .gitignore in a repository alone: in an unpacked archive pyspark failed our checks."""
     for name in ("pyproject.toml", ".gitignore"):
         shutil.copy(ROOT / name, tmp_path / name)
     for home in (".kafka-daily", "another home"):
