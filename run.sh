@@ -245,6 +245,7 @@ run_tests() {
   exec "$venv/bin/python" -m pytest "$@"
 }
 
+pwd -P &>/dev/null || cd / 2>/dev/null # in a folder that was removed no program of ours starts
 unset PYTHONPATH PYTHONHOME # another project's packages must not stand before ours
 # where no locale is set, or one that is not installed, Java finds no file whose path is more than ASCII
 [[ $(locale charmap 2>/dev/null) == UTF-8 ]] || export LC_ALL=C.UTF-8

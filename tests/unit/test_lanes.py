@@ -16,9 +16,9 @@ from tests.support.processes import descendants, lives, until
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = """
-import sys
+import os, sys
 from tests import lanes
-lanes.GRACE_SECONDS = 0.5
+lanes.GRACE_SECONDS = float(os.environ.get("GRACE", 30))
 pytest = (sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-ra")
 raise SystemExit(lanes.run([
     lanes.Lane(name="one", command=(*pytest, "test_one.py"), report=True),
@@ -159,7 +159,7 @@ def test_a_test_run_without_lanes_is_torn_down_too(number: signal.Signals, tmp_p
 
 
 def test_a_lane_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
-    with started(tmp_path, PASSES, HANGS) as child:
+    with started(tmp_path, PASSES, HANGS, GRACE="0.5") as child:
         until(lambda: (tmp_path / "two waits").exists())
         below = descendants(child.pid)
         child.send_signal(signal.SIGTERM)
