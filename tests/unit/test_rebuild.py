@@ -1229,6 +1229,24 @@ def test_a_rebuilt_day_keeps_the_anchor_that_the_day_after_goes_on_from(tmp_path
     assert len([*read_chain(Lake(lake))]) == 3
 
 
+@pytest.mark.parametrize("harm", ["", "manifest", "folder"])
+def test_a_day_is_not_built_again_of_other_records_than_the_day_after_goes_on_from(
+    lake: Path, topic: MemoryTopic, harm: str
+) -> None:
+    """As after an unclean election: the rebuild was committed, and its link to the next day was broken."""
+    anchor = list(read_chain(Lake(lake)))[-2].next.partitions[0].anchor
+    assert anchor
+    records = topic.logs[0].records
+    number = next(number for number, each in enumerate(records) if each.offset == anchor.offset)
+    records[number] = replace(records[number], key=b"another")
+    if harm:
+        lose(lake / f"date={THIRD}", harm)
+    before = files(lake)
+    with pytest.raises(TopicChanged, match="the record that the day ended with"):
+        rebuild(lake, topic, THIRD)
+    assert {name for name in files(lake) if not name.startswith("_staging/")} == before
+
+
 def _as_of_old(checkpoint: Checkpoint) -> Checkpoint:
     parts = (
         replace(part, anchor=part.anchor and replace(part.anchor, timestamp=max(-1, part.anchor.timestamp)))
