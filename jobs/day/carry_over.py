@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import date
+from datetime import date, datetime
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -260,13 +260,13 @@ def _digest(path: Path) -> str | None:
 
 def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile:
     """Describe a late file again whose manifest is gone."""
-    from jobs.task.parquet_writer import UNREADABLE, read_back
+    from jobs.task.parquet_writer import UNREADABLE
 
     require_no_link(path.parent)
     require_no_link(path)
     try:
-        back = read_back(path)
-        offsets = {partition: each for partition, each in back.offsets.items() if each is not None}
+        back, offsets = _read_back(path)
+        times = from_micros(back.event_time_min), from_micros(back.event_time_max)
         _read_whole(path)
     except UNREADABLE as error:
         raise LedgerBroken(
@@ -276,7 +276,7 @@ def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile
             "rows are then settled again.",
         ) from error
     day = date.fromisoformat(path.parent.name.removeprefix(DAY_PREFIX))
-    _require_belongs(path, day, back, history, topic)
+    _require_belongs(path, day, times, history, topic)
     return DataFile(
         path=f"_late/{path.parent.name}/{path.name}",
         verdict=Verdict.LATE,
@@ -292,21 +292,22 @@ def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile
             )
             for partition, each in sorted(offsets.items())
         ),
-        event_time_min=from_micros(back.event_time_min),
-        event_time_max=from_micros(back.event_time_max),
+        event_time_min=times[0],
+        event_time_max=times[1],
         day=day,
         target=path.relative_to(lake.root).as_posix(),
     )
 
 
-def _require_belongs(path: Path, day: date, back: ReadBack, history: History, topic: str) -> None:
+def _require_belongs(
+    path: Path, day: date, times: Sequence[datetime | None], history: History, topic: str
+) -> None:
     """Check that a late file is of the day's run, and that all its events lie in the day that holds it.
 
     Raises:
         LedgerBroken: it is another's, or somebody moved it there.
     """
     ours = _is_of(_footer(path) or {}, topic, history.date)
-    times = [from_micros(each) if ours else None for each in (back.event_time_min, back.event_time_max)]
     dated = [each.date for each in history.earlier if all(at and each.start <= at < each.end for at in times)]
     if not ours or dated != [day]:
         other = f", or into {DAY_PREFIX}{dated[0]}" if ours and dated else ""
@@ -316,6 +317,17 @@ def _require_belongs(path: Path, day: date, back: ReadBack, history: History, to
             do=f"Move that file out of the lake{other}, then build the day again: rows that lie nowhere are "
             "then settled again.",
         )
+
+
+def _read_back(path: Path) -> tuple[ReadBack, dict[int, Offsets]]:
+    """Read a file's coordinates again; an offset that it holds twice, or one below zero, is a ValueError."""
+    from jobs.task.parquet_writer import read_back
+
+    back = read_back(path)
+    offsets = {partition: each for partition, each in back.offsets.items() if each is not None}
+    if odd := sorted(back.offsets.keys() - offsets.keys()):
+        raise ValueError(f"offsets of partition {odd[0]} twice, or below zero")
+    return back, offsets
 
 
 def _read_whole(path: Path) -> None:
@@ -362,20 +374,19 @@ def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
     Raises:
         LedgerBroken: one cannot be read.
     """
-    from jobs.task.parquet_writer import UNREADABLE, read_back
+    from jobs.task.parquet_writer import UNREADABLE
     from jobs.task.result import joined_by_partition
 
     found: list[Mapping[int, Offsets]] = []
     for path in files:
         try:
-            back = read_back(path)
+            found.append(_read_back(path)[1])
         except UNREADABLE as error:
             raise LedgerBroken(
                 expected=f"{path} to be readable",
                 found=str(error),
                 do="Build the day that it lies in again first, or restore it from a backup.",
             ) from error
-        found.append({partition: each or Offsets() for partition, each in back.offsets.items()})
     try:
         return joined_by_partition(found)
     except ValueError as twice:

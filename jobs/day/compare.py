@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.day.audit import Audited
-from offsets.errors import AuditFailed, OffsetsLost
-from offsets.model import Gaps, Tally, Verdict
+from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
+from offsets.model import Gaps, PartitionCheckpoint, Tally, Verdict
 from offsets.neighbours import RecordedDay
 
 TRADING = (Verdict.IN_DAY, Verdict.INVALID)
@@ -46,17 +46,28 @@ def require_same_verdicts(audited: Audited, recorded: RecordedDay) -> None:
 
 
 def with_recorded_anchors(audited: Audited, recorded: RecordedDay) -> Audited:
-    """Return the day with its anchors as they were recorded, where they are of the same records.
+    """Return the day with its anchors as they were recorded, once they are of the same records.
 
     The day after goes on from just those; an older version recorded a stamp below zero otherwise.
+
+    Raises:
+        TopicChanged: another record is where one of them was.
     """
-    parts = (
-        replace(now, anchor=then.anchor)
-        if now.anchor and then.anchor and then.anchor.is_of(now.anchor)
-        else now
-        for now, then in zip(audited.next.partitions, recorded.next.partitions, strict=True)
-    )
-    return replace(audited, next=replace(audited.next, partitions=tuple(parts)))
+    pairs = zip(audited.next.partitions, recorded.next.partitions, strict=True)
+    parts = tuple(_with_anchor(now, then) for now, then in pairs)
+    return replace(audited, next=replace(audited.next, partitions=parts))
+
+
+def _with_anchor(now: PartitionCheckpoint, then: PartitionCheckpoint) -> PartitionCheckpoint:
+    same = then.anchor.is_of(now.anchor) if now.anchor and then.anchor else now.anchor == then.anchor
+    if not same:
+        raise TopicChanged(
+            expected=f"partition {now.partition} to hold the record that the day ended with, {then.anchor}",
+            found=f"{now.anchor}",
+            do="The old day stays: the topic no longer holds what it was made of. Restore what is damaged of "
+            "it from a backup.",
+        )
+    return replace(now, anchor=then.anchor)
 
 
 def _hold_gaps(now: Gaps, before: Gaps, *, compacted: bool) -> None:

@@ -37,8 +37,8 @@ ZSTD_LEVEL: Final = 1
 """Level 3 takes 1.4 times the time for 1 % of the bytes."""
 FOOTER_BYTES: Final = 400
 """About what the footer and the page index take for a column of a row group, its statistics apart."""
-UNREADABLE: Final = (OSError, ValueError, KeyError, pa.ArrowException)
-"""What reading a damaged file may raise."""
+UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, OverflowError, pa.ArrowException)
+"""What reading a damaged file, or values that no run writes, may raise."""
 STATISTICS_BYTES: Final = 4096
 """The largest value that Parquet's writer keeps as a minimum or maximum."""
 

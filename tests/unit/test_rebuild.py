@@ -28,6 +28,7 @@ from jobs.lake.posix import Lake
 from jobs.rebuild import rebuild_day
 from jobs.record import rules
 from jobs.record.columns import Column, Kind, Scalar
+from jobs.record.schema import INSTANT
 from jobs.stages import Stage
 from jobs.task import task
 from jobs.verify.level import Level
@@ -704,6 +705,61 @@ def test_a_late_file_that_cannot_be_read_is_settled_again_once_it_is_out_of_the_
     assert problems(lake) == ()
 
 
+def damage_values(path: Path, name: str, values: pa.Array) -> None:
+    """Write a file of one row again with its own footer, its row twice, and a column of other values."""
+    table, said = pq.read_table(path, partitioning=None), pq.read_metadata(path).metadata
+    table = pa.concat_tables([table, table])
+    columns = {**dict(zip(table.column_names, table.columns, strict=True)), name: values}
+    pq.write_table(pa.table(columns, metadata=said), path, row_group_size=1)
+
+
+@pytest.mark.parametrize(
+    "name, values",
+    [
+        ("kafka_offset", pa.array([7, 7], pa.int64())),
+        ("kafka_offset", pa.array([-7, -6], pa.int64())),
+        ("event_time", pa.array([1 << 60, 1 << 60], pa.int64()).cast(INSTANT)),
+        ("event_time", pa.array([None, None], INSTANT)),
+        ("kafka_partition", pa.array(["a", "b"])),
+    ],
+    ids=["twice", "below zero", "beyond all years", "no time", "text"],
+)
+def test_a_late_file_with_values_that_no_run_writes_is_settled_again_once_it_is_out_of_the_lake(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, name: str, values: pa.Array
+) -> None:
+    """A page has no checksum: one flipped bit of an offset's first byte was a bug (70), with no way out."""
+    before, broken = state(lake), Lake(lake).amended_by(FOURTH)[0]
+    lose(lake / f"date={FOURTH}", "manifest")
+    damage_values(broken, name, values)
+    with pytest.raises(LedgerBroken, match=r"ove (it|that file) out of the lake"):
+        rebuild(lake, topic, FOURTH)
+    broken.rename(tmp_path / "away")
+    rebuild(lake, topic, FOURTH)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_late_rows_are_not_filed_twice_where_their_file_was_damaged_to_hold_an_offset_twice(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    """Such a file counted as one without offsets, so its rows were set aside beside it."""
+    lake = tmp_path / "lake"
+    for day in DAYS:
+        run_day(pipeline(lake, topic, late=Late.AMEND if day < FOURTH else Late.SET_ASIDE), day)
+    next(lake.glob(f"date={FIRST}/late-{THIRD}-*")).unlink()
+    lose(lake / f"date={THIRD}", "folder")
+    rebuild(lake, topic, THIRD)  # from now on one late file is set aside, and the other lies in its day
+    before = state(lake)
+    (broken,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    damage_values(broken, "kafka_offset", pa.array([7, 7], pa.int64()))
+    with pytest.raises(LedgerBroken, match="Build the day that it lies in again first"):
+        rebuild(lake, topic, THIRD)
+    rebuild(lake, topic, SECOND)
+    rebuild(lake, topic, THIRD)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
 @pytest.mark.parametrize("by, into", [(FOURTH, FIRST), (THIRD, FIRST), (THIRD, FOURTH)])
 def test_a_late_file_that_was_moved_into_another_day_is_not_committed_there(
     lake: Path, topic: MemoryTopic, by: date, into: date
@@ -1171,6 +1227,24 @@ def test_a_rebuilt_day_keeps_the_anchor_that_the_day_after_goes_on_from(tmp_path
     rebuild_day(pipeline(lake, topic, invalid_limit=1.0), FIRST)
     run_day(pipeline(lake, topic, invalid_limit=1.0), THIRD)
     assert len([*read_chain(Lake(lake))]) == 3
+
+
+@pytest.mark.parametrize("harm", ["", "manifest", "folder"])
+def test_a_day_is_not_built_again_of_other_records_than_the_day_after_goes_on_from(
+    lake: Path, topic: MemoryTopic, harm: str
+) -> None:
+    """As after an unclean election: the rebuild was committed, and its link to the next day was broken."""
+    anchor = list(read_chain(Lake(lake)))[-2].next.partitions[0].anchor
+    assert anchor
+    records = topic.logs[0].records
+    number = next(number for number, each in enumerate(records) if each.offset == anchor.offset)
+    records[number] = replace(records[number], key=b"another")
+    if harm:
+        lose(lake / f"date={THIRD}", harm)
+    before = files(lake)
+    with pytest.raises(TopicChanged, match="the record that the day ended with"):
+        rebuild(lake, topic, THIRD)
+    assert {name for name in files(lake) if not name.startswith("_staging/")} == before
 
 
 def _as_of_old(checkpoint: Checkpoint) -> Checkpoint:
