@@ -30,10 +30,10 @@ PROGRAMS = (
 
 PYTHON = """#!/bin/bash
 case $2 in
-  -c) exec {real} -I -c 'import sys; sys.version_info = ({version}, 0); sys.executable = sys.argv[2]
+  -c) exec "{real}" -I -c 'import sys; sys.version_info = ({version}, 0); sys.executable = sys.argv[2]
 {lacks}
 exec(sys.argv[1])' "$3" "$0" ;;
-  -m) echo "$0" >>{said}/made && mkdir -p "$4/bin" && ln -s {pip} "$4/bin/python" ;;
+  -m) echo "$0" >>"{said}/made" && mkdir -p "$4/bin" && ln -s "{pip}" "$4/bin/python" ;;
 esac
 """
 JAVA = """#!/bin/bash
@@ -42,17 +42,17 @@ JAVA = """#!/bin/bash
 LACKS_VENV = 'sys.modules["ensurepip"] = None'
 
 SAYING_PIP = """#!/bin/bash
-echo "$@" >>{said}/pip
-env >>{said}/environment
-touch {said}/begun
-while [[ -e {said}/wait ]]; do {sleep} 0.02; done
-[[ ! -e {said}/output ]] || { cat {said}/output && exit 1; }
+echo "$@" >>"{said}/pip"
+env >>"{said}/environment"
+touch "{said}/begun"
+while [[ -e "{said}/wait" ]]; do "{sleep}" 0.02; done
+[[ ! -e "{said}/output" ]] || { cat "{said}/output" && exit 1; }
 """
 REAL_PIP = """#!/bin/bash
 [[ $* == *run.txt* ]] || exit 0
-{real} -I -m venv --without-pip {said}/real
-exec {said}/real/bin/python -I -c 'import runpy, sys; sys.path.append(sys.argv.pop(1))
-runpy.run_module("pip", run_name="__main__", alter_sys=True)' {site} "${@:4}"
+"{real}" -I -m venv --without-pip "{said}/real"
+exec "{said}/real/bin/python" -I -c 'import runpy, sys; sys.path.append(sys.argv.pop(1))
+runpy.run_module("pip", run_name="__main__", alter_sys=True)' "{site}" "${@:4}"
 """
 
 
@@ -118,7 +118,10 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
-    return Machine(tmp_path)
+    """Make one below a folder with a space, as the tests' own Python may be."""
+    folder = tmp_path / "a machine"
+    folder.mkdir()
+    return Machine(folder)
 
 
 # -- which Python
@@ -241,7 +244,7 @@ def test_settings_that_install_elsewhere_do_not_reach_pip(machine: Machine) -> N
     machine.script("pip", REAL_PIP)
     file = machine.folder / "pip.conf"
     file.write_text(
-        f"[global]\nno-index = true\nfind-links = {wheel.parent}\nno-binary = :all:\n"
+        f"[global]\nno-index = true\nfind-links = {wheel.parent.as_uri()}\nno-binary = :all:\n"
         "[install]\nuser = true\nconstraint = /nowhere\nrequire-hashes = true\n"
     )
     elsewhere = str(machine.folder / "elsewhere")
