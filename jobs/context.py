@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Protocol, Self
 from jobs import config, logs
 from jobs.config import Settings
 from jobs.config.secrets import Secret
-from jobs.lake.posix import Lake
+from jobs.lake.port import Lake
+from jobs.lake.posix import PosixLake
 from jobs.stages import Observer
 from offsets.kafka.reader import TopicReader
 from offsets.plan import Accept
@@ -120,7 +121,7 @@ class Runtime:
 
             yield Pipeline(
                 settings=settings,
-                lake=Lake(settings.lake.path),
+                lake=PosixLake(settings.lake.path),
                 broker=broker,
                 engine=cache(lambda: self.engine(settings)),
                 run_id=run_id,

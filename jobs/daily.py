@@ -30,7 +30,6 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.config import Late
@@ -38,7 +37,6 @@ from jobs.context import Pipeline
 from jobs.day.execute import audit_day, lock_holder, run_stamp, run_tasks, staging
 from jobs.day.plan import plan_patiently
 from jobs.lake.late import finish_moves, has_unfinished_moves
-from jobs.lake.posix import sync_folder
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
 from offsets.model import Manifest
@@ -70,7 +68,7 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
     if (committed := read_manifest(pipeline.lake, day)) and not has_unfinished_moves(
         pipeline.lake, committed
     ):
-        sync_folder(pipeline.lake.root)
+        pipeline.lake.make_days_durable()
         return Outcome(manifest=committed, already=True)
     # 2 lock: from here on this run is the lake's one writer; what the last one left open comes first, so that
     # no day but the newest ever has an open move
@@ -103,7 +101,7 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
 
 
-def _commit(pipeline: Pipeline, staged: Path, audited: Audited, started: datetime) -> Manifest:
+def _commit(pipeline: Pipeline, staged: str, audited: Audited, started: datetime) -> Manifest:
     from jobs.day.commit import commit
 
     amend = pipeline.settings.late is Late.AMEND

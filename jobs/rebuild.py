@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -43,7 +42,7 @@ from jobs.day.plan import PlannedRun, plan_patiently
 from jobs.day.remake import remake
 from jobs.day.sizing import bytes_per_row
 from jobs.lake.late import finish_moves
-from jobs.lake.posix import DAY_PREFIX
+from jobs.lake.names import DAY_PREFIX, STAGED_DAY
 from jobs.stages import DayStages, Stage
 from offsets.errors import ConfigError, ContractChanged, OffsetsLost, StoreFailed, TopicChanged
 from offsets.model import (
@@ -90,8 +89,8 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
             kept = kept_of(pipeline.lake, history, pipeline.settings.topic)
             figures.update(offsets=plan.offsets, revision=kept.revision)
         with staging(pipeline, day, lambda staged: _holds_strangers(pipeline, history, staged)) as staged:
-            if pipeline.lake.day_folder(day).exists():
-                pipeline.lake.require_exchange(staged)
+            if pipeline.lake.has_day(day):
+                pipeline.lake.require_replace(staged)
             started = pipeline.now()
             results = run_tasks(pipeline, planned, staged, stages)
             few_invalid = recorded is None or plan.contract != recorded.contract
@@ -115,11 +114,12 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
 
 
-def _holds_strangers(pipeline: Pipeline, history: History, staged: Path) -> bool:
+def _holds_strangers(pipeline: Pipeline, history: History, staged: str) -> bool:
     """Return whether somebody wrote into the old folder just before the exchange, and name what."""
-    old = staged / "day"
+    lake, old = pipeline.lake, f"{staged}/{STAGED_DAY}"
     try:
-        strange = [str(old / name) for name in strangers_in(old, history, pipeline.settings.topic)]
+        strange = strangers_in(lake, old, history, pipeline.settings.topic)
+        strange = [lake.place(f"{old}/{name}") for name in strange]
     except StoreFailed as refused:  # the day is committed, and what cannot be seen is kept too
         strange = [f"{refused.found} when trying {refused.expected}"]
     if strange:
@@ -265,7 +265,7 @@ def _changes(pipeline: Pipeline, now: Contract, recorded: RecordedDay) -> tuple[
 
 def _exchange(
     pipeline: Pipeline,
-    staged: Path,
+    staged: str,
     audited: Audited,
     kept: CarriedOver,
     remade: Sequence[tuple[DataFile, WrittenFile]],
@@ -275,6 +275,7 @@ def _exchange(
 ) -> Manifest:
     from jobs.day.commit import recommit
 
-    files = kept.to_place(audited.files, staged / "kept", file_options(pipeline, audited.plan))
+    options = file_options(pipeline, audited.plan)
+    files = kept.to_place(pipeline.lake, audited.files, f"{staged}/kept", options)
     stamp = run_stamp(pipeline, started)
     return recommit(pipeline.lake, staged, audited, files, kept, remade, stamp, amend=amend)

@@ -316,13 +316,13 @@ def status(config: Config = None, json: Json = False) -> None:
     with _stopping(json):
         from jobs.cli import tables
         from jobs.context import load
-        from jobs.lake.posix import Lake
+        from jobs.lake.posix import PosixLake
         from jobs.lake.status import status as look
         from offsets.plan import bounds
 
         settings = load(_one(config))
         found = look(
-            Lake(settings.lake.path),
+            PosixLake(settings.lake.path),
             settings.first,
             lambda ledger, day: bounds(day, settings.zone, ledger.newest).end + settings.grace,
             datetime.now(UTC),
@@ -380,9 +380,10 @@ def clean(
         from jobs.cli import tables
         from jobs.context import load
         from jobs.lake import clean as cleaning
-        from jobs.lake.posix import Lake, LockHolder
+        from jobs.lake.port import LockHolder
+        from jobs.lake.posix import PosixLake
 
-        lake = Lake(load(_one(config)).lake.path)
+        lake = PosixLake(load(_one(config)).lake.path)
         now = datetime.now(UTC)
         since = now - _age(older_than) if older_than else None
         if execute:

@@ -34,7 +34,7 @@ from offsets.model import IN_FILES, Manifest, Verdict
 if TYPE_CHECKING:
     from jobs.daily import Outcome
     from jobs.day.plan import PlannedRun, Preview
-    from jobs.lake.clean import Orphan
+    from jobs.lake.port import Orphan
     from jobs.lake.status import Status
     from jobs.topics import TopicResult
     from jobs.verify.result import DayLedger, Verified

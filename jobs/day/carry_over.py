@@ -7,20 +7,18 @@ the amendments that later days brought here are linked into the new folder. Writ
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
-from itertools import count
-from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from jobs.lake.files import numbered_files, sha256_and_size
 from jobs.lake.late import late_moves
-from jobs.lake.posix import DAY_PREFIX, NFS, Lake, files_below, make_folder, require_no_link, sha256_and_size
+from jobs.lake.names import DAY_PREFIX, NFS, OURS, RUN, below, day_of, day_ref, last
+from jobs.lake.port import Lake
 from offsets.commit_log import build_first, read_manifest
-from offsets.errors import AuditFailed, DayExists, LedgerBroken, OffsetsLost, VerifyFailed
+from offsets.errors import AuditFailed, DayExists, LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME
 from offsets.model import DataFile, FileOffsets, Gaps, Manifest, Verdict, from_micros
 from offsets.neighbours import History
@@ -33,21 +31,13 @@ if TYPE_CHECKING:
     from jobs.task.result import ReadBack, WrittenFile
 
 
-OURS: Final = re.compile(
-    r"part-[^/]*\.parquet|_invalid/invalid-[^/]*\.parquet|_late/date=[^/]*/late-[^/]*\.parquet"
-)
-"""The names that a run gives to files, for a day without a manifest; their footers name topic and day."""
-RUN: Final = re.compile(r"-\d{8}T\d{6}-[0-9a-f]{6}-\d+\.parquet$")
-"""The end of such a name, with the run's id: by it a file whose footer cannot be read is ours."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
     """An amendment that is damaged or gone, the manifest that names it, and its siblings that are intact."""
 
     manifest: Manifest
     file: DataFile
-    intact: tuple[Path, ...]
+    intact: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +51,12 @@ class CarriedOver:
     revision: int
     late: tuple[DataFile, ...]
     settled: dict[int, Offsets] | None
-    amendments: tuple[Path, ...]
+    amendments: tuple[str, ...]
     damaged: tuple[Damaged, ...]
     remade: tuple[DataFile, ...]
 
     def to_place(
-        self, files: Sequence[WrittenFile], folder: Path, options: FileOptions
+        self, lake: Lake, files: Sequence[WrittenFile], folder: str, options: FileOptions
     ) -> tuple[WrittenFile, ...]:
         """Return the new files, without late rows that lie in earlier days already."""
         if not self.late:
@@ -75,8 +65,8 @@ class CarriedOver:
         if self.settled is None:
             return tuple(others)
         late = [file for file in files if file.verdict is Verdict.LATE]
-        _require_held(self.settled, late)
-        return (*others, *drop_offsets(late, self.settled, folder, options))
+        _require_held(lake, self.settled, late)
+        return (*others, *drop_offsets(lake, late, self.settled, folder, options))
 
 
 def kept_of(lake: Lake, history: History, topic: str) -> CarriedOver:
@@ -87,12 +77,12 @@ def kept_of(lake: Lake, history: History, topic: str) -> CarriedOver:
         StoreFailed: such a file is a symbolic link, or lies behind one.
     """
     remade = {file.target: file for file in history.own.remade} if history.own else {}
-    amendments: list[Path] = []
+    amendments: list[str] = []
     damaged: list[Damaged] = []
     for manifest in history.after:
         files = [file for file in manifest.files if file.target and file.day == history.date]
         found = {file.path: _intact(lake, manifest, file, remade.get(file.target)) for file in files}
-        intact = tuple(path for path in found.values() if path)
+        intact = tuple(ref for ref in found.values() if ref)
         amendments += intact
         damaged += [
             Damaged(manifest=manifest, file=file, intact=intact) for file in files if not found[file.path]
@@ -116,47 +106,53 @@ def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
         VerifyFailed: it does.
         StoreFailed: it holds a folder that cannot be listed.
     """
-    folder = lake.day_folder(history.date)
-    if strange := strangers_in(folder, history, topic):
+    folder = day_ref(history.date)
+    if strange := strangers_in(lake, folder, history, topic):
         raise VerifyFailed(
-            expected=f"{folder} to hold nothing but what manifests name, since a rebuild replaces it",
+            expected=f"{lake.place(folder)} to hold what manifests name alone, since a rebuild replaces it",
             found=f"{', '.join(strange[:9])}{' and more' if len(strange) > 9 else ''}",
             do="Nothing was changed. Move these files out of the day's folder, then build the day again.",
             files=strange,
         )
 
 
-def strangers_in(folder: Path, history: History, topic: str) -> list[str]:
+def strangers_in(lake: Lake, folder: str, history: History, topic: str) -> list[str]:
     """List the files in a day's folder, wherever that is by now, that are not ours.
 
     Raises:
         StoreFailed: a folder in it cannot be listed.
     """
     named = set(_names_in(history))
-    paths = (path for path in files_below(folder) if not NFS.fullmatch(path.name))
-    names = ((path, path.relative_to(folder).as_posix()) for path in paths)
+    refs = (ref for ref in lake.files_below(folder) if not NFS.fullmatch(last(ref)))
+    names = ((ref, below(ref, folder)) for ref in refs)
     return sorted(
         name
-        for path, name in names
-        if name not in named and (history.own or not _is_ours(path, name, topic, history.date))
+        for ref, name in names
+        if name not in named and (history.own or not _is_ours(lake, ref, name, topic, history.date))
     )
 
 
-def _is_ours(path: Path, name: str, topic: str, day: date) -> bool:
+def _is_ours(lake: Lake, ref: str, name: str, topic: str, day: date) -> bool:
     """Return whether a file that no manifest names was written by a run of the day."""
-    if path.is_symlink() or not OURS.fullmatch(name):
+    if _is_link(lake, ref) or not OURS.fullmatch(name):
         return False
-    said = _footer(path)
+    said = _footer(lake, ref)
     return bool(RUN.search(name)) if said is None else _is_of(said, topic, day)
 
 
-def _footer(path: Path) -> Mapping[bytes, bytes] | None:
+def _is_link(lake: Lake, ref: str) -> bool:
+    there = lake.stat(ref)
+    return bool(there and there.is_link)
+
+
+def _footer(lake: Lake, ref: str) -> Mapping[bytes, bytes] | None:
     """Read what a file's footer says about its origin; None where it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        return pq.read_metadata(path).metadata or {}
+        with lake.open_file(ref) as file:
+            return pq.read_metadata(file).metadata or {}
     except (OSError, ValueError, pa.ArrowException):
         return None
 
@@ -174,18 +170,18 @@ def require_all_brought(lake: Lake, history: History) -> None:
     """
     if history.own is None or not history.after:
         return
-    for file, source, target in late_moves(lake, history.own):
-        if os.path.lexists(source) and not _holds(lake, target, file):
+    for file, source, target in late_moves(history.own):
+        if lake.stat(source) and not _holds(lake, target, file):
             raise LedgerBroken(
-                expected=f"{target}, to which {history.date} brought late rows, as its manifest says",
-                found=f"{source} alone, which would go with the day's old folder",
+                expected=f"{lake.place(target)}, to which {history.date} brought late rows, by its manifest",
+                found=f"{lake.place(source)} alone, which would go with the day's old folder",
                 do=build_first(file.day),
             )
 
 
-def _holds(lake: Lake, target: Path, file: DataFile) -> bool:
+def _holds(lake: Lake, target: str, file: DataFile) -> bool:
     """Return whether a late file lies in its day, as it was brought there or as that day made it again."""
-    found = _digest(target)
+    found = _digest(lake, target)
     there = None
     with suppress(DayExists, LedgerBroken):
         there = read_manifest(lake, file.day) if file.day else None
@@ -197,9 +193,9 @@ def _names_in(history: History) -> Iterator[str]:
     """Return the paths below the day's folder that manifests name."""
     yield from (MANIFEST_NAME, LISTS_NAME)
     yield from (file.path for file in (history.own.files if history.own else ()))
-    prefix = f"{DAY_PREFIX}{history.date}/"
+    folder = day_ref(history.date)
     targets = (file.target for manifest in history.after for file in manifest.files if file.target)
-    yield from (target.removeprefix(prefix) for target in targets if target.startswith(prefix))
+    yield from (below(target, folder) for target in targets if target.startswith(f"{folder}/"))
 
 
 def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[int, int]]:
@@ -208,8 +204,8 @@ def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[in
     A footer that cannot be read does not count.
     """
     edges: dict[int, tuple[int, int]] = {}
-    for path in (*files_below(lake.day_folder(history.date)), *lake.amended_by(history.date)):
-        said = _footer(path) or {}
+    for ref in (*lake.files_below(day_ref(history.date)), *lake.amended_by(history.date)):
+        said = _footer(lake, ref) or {}
         with suppress(ValueError, KeyError, TypeError):
             if _is_of(said, topic, history.date):
                 for part, from_, until in json.loads(said[b"kafka_daily.offsets"]):
@@ -226,15 +222,15 @@ def _late(
         late = own.files_of(Verdict.LATE)
         brought = tuple(file for file in late if file.target)
         mixed = 0 < len(brought) < len(late)
-        paths = [lake.root / str(file.target) for file in brought]
-        return brought, offsets_of(paths) if mixed else None, own.revision + 1
-    paths = lake.amended_by(history.date)
-    return tuple(_described(lake, history, topic, path) for path in paths), offsets_of(paths), 2
+        targets = [str(file.target) for file in brought]
+        return brought, offsets_of(lake, targets) if mixed else None, own.revision + 1
+    refs = lake.amended_by(history.date)
+    return tuple(_described(lake, history, topic, ref) for ref in refs), offsets_of(lake, refs), 2
 
 
-def _require_held(settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> None:
+def _require_held(lake: Lake, settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> None:
     """Check that what lies in earlier days is late by today's rules too: else it would be filed twice."""
-    now = offsets_of([Path(file.path) for file in late])
+    now = offsets_of(lake, [file.path for file in late])
     for partition, offsets in settled.items():
         if len(lost := offsets - now.get(partition, Offsets())):
             raise AuditFailed(
@@ -244,41 +240,42 @@ def _require_held(settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> N
             )
 
 
-def _intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None) -> Path | None:
+def _intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None) -> str | None:
     """Find an amendment with the contents that were recorded: in the day, else where it came from."""
-    places = (lake.root / str(file.target), lake.day_folder(manifest.day.date) / file.path)
-    return next((path for path in places if _digest(path) == (remade or file).sha256), None)
+    refs = (str(file.target), f"{day_ref(manifest.day.date)}/{file.path}")
+    return next((ref for ref in refs if _digest(lake, ref) == (remade or file).sha256), None)
 
 
-def _digest(path: Path) -> str | None:
+def _digest(lake: Lake, ref: str) -> str | None:
     """Return a file's hash; None where it cannot be read, and for what lies behind a link."""
     try:
-        return None if path.is_symlink() else sha256_and_size(path)[0]
-    except OSError:
+        if _is_link(lake, ref):
+            return None
+        with lake.open_file(ref) as file:
+            return sha256_and_size(file)[0]
+    except (OSError, StoreFailed):
         return None
 
 
-def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile:
+def _described(lake: Lake, history: History, topic: str, ref: str) -> DataFile:
     """Describe a late file again whose manifest is gone."""
     from jobs.task.parquet_writer import UNREADABLE
 
-    require_no_link(path.parent)
-    require_no_link(path)
+    lake.require_no_link(ref)
     try:
-        back, offsets = _read_back(path)
+        back, offsets = _read_back(lake, ref)
         times = from_micros(back.event_time_min), from_micros(back.event_time_max)
-        _read_whole(path)
+        _read_whole(lake, ref)
     except UNREADABLE as error:
         raise LedgerBroken(
-            expected=f"{path}, which the day brought there, to be readable",
+            expected=f"{lake.place(ref)}, which the day brought there, to be readable",
             found=str(error),
             do="Restore that file from a backup, or move it out of the lake, then build the day again: its "
             "rows are then settled again.",
         ) from error
-    day = date.fromisoformat(path.parent.name.removeprefix(DAY_PREFIX))
-    _require_belongs(path, day, times, history, topic)
+    _require_belongs(lake, ref, times, history, topic)
     return DataFile(
-        path=f"_late/{path.parent.name}/{path.name}",
+        path=f"_late/{ref}",
         verdict=Verdict.LATE,
         rows=back.rows,
         bytes=back.bytes,
@@ -294,43 +291,44 @@ def _described(lake: Lake, history: History, topic: str, path: Path) -> DataFile
         ),
         event_time_min=times[0],
         event_time_max=times[1],
-        day=day,
-        target=path.relative_to(lake.root).as_posix(),
+        day=day_of(ref),
+        target=ref,
     )
 
 
 def _require_belongs(
-    path: Path, day: date, times: Sequence[datetime | None], history: History, topic: str
+    lake: Lake, ref: str, times: Sequence[datetime | None], history: History, topic: str
 ) -> None:
     """Check that a late file is of the day's run, and that all its events lie in the day that holds it.
 
     Raises:
         LedgerBroken: it is another's, or somebody moved it there.
     """
-    ours = _is_of(_footer(path) or {}, topic, history.date)
+    day = day_of(ref)
+    ours = _is_of(_footer(lake, ref) or {}, topic, history.date)
     dated = [each.date for each in history.earlier if all(at and each.start <= at < each.end for at in times)]
     if not ours or dated != [day]:
         other = f", or into {DAY_PREFIX}{dated[0]}" if ours and dated else ""
         raise LedgerBroken(
-            expected=f"{path} to hold late rows of {day}, brought there by the run of {history.date}",
+            expected=f"{lake.place(ref)} to hold late rows of {day}, brought by the run of {history.date}",
             found=f"events from {times[0]} to {times[1]}" if ours else "a file of another topic or run",
             do=f"Move that file out of the lake{other}, then build the day again: rows that lie nowhere are "
             "then settled again.",
         )
 
 
-def _read_back(path: Path) -> tuple[ReadBack, dict[int, Offsets]]:
+def _read_back(lake: Lake, ref: str) -> tuple[ReadBack, dict[int, Offsets]]:
     """Read a file's coordinates again; an offset that it holds twice, or one below zero, is a ValueError."""
     from jobs.task.parquet_writer import read_back
 
-    back = read_back(path)
+    back = read_back(lake, ref)
     offsets = {partition: each for partition, each in back.offsets.items() if each is not None}
     if odd := sorted(back.offsets.keys() - offsets.keys()):
         raise ValueError(f"offsets of partition {odd[0]} twice, or below zero")
     return back, offsets
 
 
-def _read_whole(path: Path) -> None:
+def _read_whole(lake: Lake, ref: str) -> None:
     """Read every value of a file, whose hash nobody knows any more.
 
     Raises:
@@ -338,9 +336,10 @@ def _read_whole(path: Path) -> None:
     """
     import pyarrow.parquet as pq
 
-    source = pq.ParquetFile(path)
-    for group in range(source.num_row_groups):
-        source.read_row_group(group, columns=source.schema_arrow.names, use_threads=False)
+    with lake.open_file(ref) as file:
+        source = pq.ParquetFile(file)
+        for group in range(source.num_row_groups):
+            source.read_row_group(group, columns=source.schema_arrow.names, use_threads=False)
 
 
 def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> None:
@@ -353,22 +352,22 @@ def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> N
 
     if history.own:
         return
-    folder = lake.day_folder(history.date)
-    held = (path for path in files_below(folder) if OURS.fullmatch(path.relative_to(folder).as_posix()))
-    for path in sorted(held):
+    folder = day_ref(history.date)
+    held = (ref for ref in lake.files_below(folder) if OURS.fullmatch(below(ref, folder)))
+    for ref in sorted(held):
         with suppress(*UNREADABLE):
-            offsets = read_back(path).offsets
+            offsets = read_back(lake, ref).offsets
             for gap in gaps:
                 if lost := (offsets.get(gap.partition) or Offsets()) & gap.offsets:
                     raise OffsetsLost(
-                        expected=f"Kafka to hold what {path} does",
+                        expected=f"Kafka to hold what {lake.place(ref)} does",
                         found=f"nothing at {lost} of partition {gap.partition}",
                         do="The old folder stays: it alone holds these records. Restore its manifest from a "
                         "backup.",
                     )
 
 
-def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
+def offsets_of(lake: Lake, refs: Sequence[str]) -> dict[int, Offsets]:
     """Read which offsets some files hold together.
 
     Raises:
@@ -378,12 +377,12 @@ def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
     from jobs.task.result import joined_by_partition
 
     found: list[Mapping[int, Offsets]] = []
-    for path in files:
+    for ref in refs:
         try:
-            found.append(_read_back(path)[1])
+            found.append(_read_back(lake, ref)[1])
         except UNREADABLE as error:
             raise LedgerBroken(
-                expected=f"{path} to be readable",
+                expected=f"{lake.place(ref)} to be readable",
                 found=str(error),
                 do="Build the day that it lies in again first, or restore it from a backup.",
             ) from error
@@ -391,30 +390,26 @@ def offsets_of(files: Sequence[Path]) -> dict[int, Offsets]:
         return joined_by_partition(found)
     except ValueError as twice:
         raise LedgerBroken(
-            expected=f"each row once in {', '.join(map(str, files))}",
+            expected=f"each row once in {', '.join(map(lake.place, refs))}",
             found=str(twice),
             do="Move the copy out of the lake, then build the day again.",
         ) from None
 
 
 def drop_offsets(
-    files: Sequence[WrittenFile], settled: dict[int, Offsets], folder: Path, options: FileOptions
+    lake: Lake, files: Sequence[WrittenFile], settled: dict[int, Offsets], folder: str, options: FileOptions
 ) -> Iterator[WrittenFile]:
     """Write late files again without the rows that lie elsewhere."""
-    import pyarrow.parquet as pq
-
     from jobs.task.parquet_writer import RollingWriter
+    from jobs.task.small_files import batches_of
 
-    make_folder(folder)
-    names = (folder / f"{number:05d}.parquet.part" for number in count())
+    new_file = numbered_files(lake, folder)
     for file in files:
-        source = pq.ParquetFile(file.path)
-        schema = source.schema_arrow.remove_metadata()
-        writer = RollingWriter(lambda: next(names), schema, file.verdict, file.day, options)
-        for group in range(source.num_row_groups):
-            for batch in source.iter_batches(row_groups=[group]):
-                writer.add(_left(batch.cast(schema), settled))
-        yield from writer.close()
+        writer = None
+        for batch in batches_of(lake, file):
+            writer = writer or RollingWriter(new_file, batch.schema, file.verdict, file.day, options)
+            writer.add(_left(batch, settled))
+        yield from writer.close() if writer else ()
 
 
 def _left(rows: pa.RecordBatch, settled: dict[int, Offsets]) -> pa.RecordBatch:

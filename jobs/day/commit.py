@@ -1,19 +1,18 @@
-"""The commit: the one step that makes a day, its counts and the next offsets true together.
+"""What a committed day consists of: its manifest, and the name that each of its files gets.
 
-Relies on files that are durable already, on the lock, and on an Audited. After the rename the whole day is
-there, before it nothing; there is no moment between. The numbers are the protocol's.
+Relies on files that are durable already, on the lock, and on an Audited; the lake makes it true in one step.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
-from pathlib import Path
+from datetime import date, datetime
 
 from jobs.day.audit import Audited
 from jobs.day.carry_over import CarriedOver
-from jobs.lake.posix import DAY_PREFIX, Lake, NewFile, link, make_folder, move, sync_folder
+from jobs.lake import names
+from jobs.lake.port import DayContents, Lake
 from jobs.task.result import WrittenFile
 from offsets.days import runs_of
 from offsets.manifest import LISTS_NAME, MANIFEST_NAME, lists_of, to_json
@@ -30,30 +29,27 @@ class RunStamp:
     versions: Mapping[str, str]
 
 
-def commit(lake: Lake, staged: Path, audited: Audited, stamp: RunStamp, *, amend: bool) -> Manifest:
+def commit(lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend: bool) -> Manifest:
     """Commit an audited day; with `amend` the manifest names the move of each late file to its day.
 
     Raises:
-        DayExists: the day has a folder already.
-        StoreFailed: the store refused; if the day's folder is there all the same, the day is committed.
+        DayExists: the day is there already.
+        StoreFailed: the store refused; if the day is there all the same, it is committed.
     """
-    folder = staged / "day"
-    make_folder(folder)
     # 8.1 the files that successful attempts reported get their names; Spark may have tried a task twice
-    files = _place(folder, audited, audited.files, stamp.run_id, amend=amend)
+    named = _named(audited, audited.files, stamp.run_id, amend=amend)
     # 8.2 the manifest comes last
-    manifest = _manifest(audited, files, stamp, revision=1)
-    _write_manifest(folder, manifest)
-    # 8.3 all names below the day are made durable, from the bottom up
-    _sync_all(folder)
-    # 8.4 one rename, made durable by one sync of the lake's folder
-    lake.commit(folder, audited.plan.day.date)
+    manifest = _manifest(audited, tuple(file for file, _ in named), stamp, revision=1)
+    # 8.3, 8.4 all of it is made durable, and then true in one step
+    moved = {file.path: written.path for file, written in named}
+    contents = DayContents(moved=moved, shared={}, texts=_texts(manifest))
+    lake.commit(staged, audited.plan.day.date, contents)
     return manifest
 
 
 def recommit(
     lake: Lake,
-    staged: Path,
+    staged: str,
     audited: Audited,
     files: Sequence[WrittenFile],
     kept: CarriedOver,
@@ -67,38 +63,28 @@ def recommit(
     With `amend` the manifest names the move to its day of each late file among `files`.
 
     Raises:
-        StoreFailed: the store refused, or cannot exchange two names in one step; the old day stays.
+        StoreFailed: the store refused, or cannot do it in one step; the old day stays.
     """
-    day, folder = audited.plan.day.date, staged / "day"
-    make_folder(folder)
-    placed = _place(folder, audited, files, stamp.run_id, amend=amend)
-    for amendment in kept.amendments:
-        link(amendment, folder / amendment.name)
-    for told, file in remade:
-        move(Path(file.path), folder / Path(told.path).name)
+    day = audited.plan.day.date
+    named = _named(audited, files, stamp.run_id, amend=amend)
+    own = tuple(file for file, _ in named)
     manifest = replace(
-        _manifest(audited, (*placed, *kept.late), stamp, revision=kept.revision),
-        remade=(*kept.remade, *(told for told, _ in remade)),
+        _manifest(audited, (*own, *kept.late), stamp, revision=kept.revision),
+        remade=(*kept.remade, *(file for file, _ in remade)),
     )
-    _write_manifest(folder, manifest)
-    _sync_all(folder)
-    if lake.day_folder(day).exists():
-        lake.exchange(folder, day)
-    else:
-        lake.commit(folder, day)
+    moved = {file.path: written.path for file, written in named}
+    moved |= {names.last(file.path): written.path for file, written in remade}
+    shared = {names.last(amendment): amendment for amendment in kept.amendments}
+    contents = DayContents(moved=moved, shared=shared, texts=_texts(manifest))
+    put = lake.replace if lake.has_day(day) else lake.commit
+    put(staged, day, contents)
     return manifest
 
 
-def _sync_all(folder: Path) -> None:
-    for inner in sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True):
-        sync_folder(inner)
-    sync_folder(folder)
-
-
-def _place(
-    folder: Path, audited: Audited, files: Sequence[WrittenFile], run_id: str, *, amend: bool
-) -> tuple[DataFile, ...]:
-    """Move files to their names below the day, in the order of verdict, day and first offset."""
+def _named(
+    audited: Audited, files: Sequence[WrittenFile], run_id: str, *, amend: bool
+) -> tuple[tuple[DataFile, WrittenFile], ...]:
+    """Name files below the day, in the order of verdict, day and first offset."""
     order = list(Verdict)
     files = sorted(
         files,
@@ -109,24 +95,22 @@ def _place(
             file.offsets[0].from_offset,
         ),
     )
-    placed = []
+    named = []
     for number, file in enumerate(files):
-        name = _name(file, audited, run_id, number)
-        make_folder((folder / name).parent)
-        move(Path(file.path), folder / name)
-        target = f"{DAY_PREFIX}{file.day}/{Path(name).name}" if amend and file.day else None
-        placed.append(_data_file(file, name, target))
-    return tuple(placed)
+        name = _name(file, audited.plan.day.date, run_id, number)
+        target = names.late_target(file.day, name) if amend and file.day else None
+        named.append((_data_file(file, name, target), file))
+    return tuple(named)
 
 
-def _name(file: WrittenFile, audited: Audited, run_id: str, number: int) -> str:
-    match file.verdict:
-        case Verdict.IN_DAY:
-            return f"part-{run_id}-{number:05d}.parquet"
-        case Verdict.LATE:
-            return f"_late/date={file.day}/late-{audited.plan.day.date}-{run_id}-{number:05d}.parquet"
-        case Verdict.INVALID:
-            return f"_invalid/invalid-{run_id}-{number:05d}.parquet"
+def _name(file: WrittenFile, day: date, run_id: str, number: int) -> str:
+    match file.verdict, file.day:
+        case Verdict.IN_DAY, None:
+            return names.part_name(run_id, number)
+        case Verdict.LATE, date() as into:
+            return names.late_name(into, day, run_id, number)
+        case Verdict.INVALID, None:
+            return names.invalid_name(run_id, number)
         case _:
             raise ValueError(f"no file holds rows {file.verdict}")
 
@@ -181,14 +165,7 @@ def _transactional(audited: Audited) -> bool | None:
     return True if audited.plan.compacted is False else None
 
 
-def _write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest, after the long sets of offsets that it names."""
-    if lists := lists_of(manifest):
-        _write(folder / LISTS_NAME, lists)
-    _write(folder / MANIFEST_NAME, to_json(manifest))
-
-
-def _write(path: Path, text: bytes) -> None:
-    file = NewFile(path)
-    file.write(text)
-    file.make_durable()
+def _texts(manifest: Manifest) -> dict[str, bytes]:
+    """Return the texts of a day: the long sets of offsets that its manifest names, then the manifest."""
+    lists = lists_of(manifest)
+    return {**({LISTS_NAME: lists} if lists else {}), MANIFEST_NAME: to_json(manifest)}

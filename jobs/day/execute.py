@@ -16,7 +16,6 @@ from dataclasses import replace
 from datetime import date, datetime
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import structlog
@@ -26,7 +25,8 @@ from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.day.plan import PlannedRun, tasks_of
 from jobs.day.sizing import piece_rows, worth_a_sample
-from jobs.lake.posix import LockHolder, make_folder
+from jobs.lake.names import STAGED_DAY
+from jobs.lake.port import LockHolder
 from jobs.stages import DayStages, Stage
 from offsets import errors
 from offsets.kafka.recheck import prove_gaps, recheck
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 
 
 @contextmanager
-def staging(pipeline: Pipeline, day: date, keep: Callable[[Path], bool] = lambda _: False) -> Iterator[Path]:
+def staging(pipeline: Pipeline, day: date, keep: Callable[[str], bool] = lambda _: False) -> Iterator[str]:
     """Make the run's staging folder, and remove it on every way out but an AuditFailed: then it is evidence.
 
     What a full disk or a signal cut short would fill the disk further. Committed files no longer lie there.
@@ -53,26 +53,26 @@ def staging(pipeline: Pipeline, day: date, keep: Callable[[Path], bool] = lambda
     staged = pipeline.lake.stage(day, pipeline.run_id)
     try:
         if pipeline.settings.late is Late.AMEND:
-            pipeline.lake.require_links(staged)
+            pipeline.lake.require_late_moves(staged)
         yield staged
     except errors.AuditFailed:
         raise
     except BaseException:
         if not _holds_old_day(pipeline, day, staged):
-            pipeline.lake.discard_staging(staged)
+            pipeline.lake.discard(staged)
         raise
     if not keep(staged):
-        pipeline.lake.discard_staging(staged)
+        pipeline.lake.discard(staged)
 
 
-def _holds_old_day(pipeline: Pipeline, day: date, staged: Path) -> bool:
+def _holds_old_day(pipeline: Pipeline, day: date, staged: str) -> bool:
     """Tell whether a rebuild stopped just after its exchange, which may not be durable yet.
 
     A loss of power would bring the old day back: its files must still be there then.
     """
-    if not (staged / "day").exists():
-        return False
     try:
+        if not pipeline.lake.stat(f"{staged}/{STAGED_DAY}"):
+            return False
         return pipeline.run_id.encode() in (pipeline.lake.manifest_text(day) or b"")
     except errors.StoreFailed:
         return True
@@ -98,7 +98,7 @@ def require_retained(pipeline: Pipeline, spans: Sequence[Span]) -> None:
             )
 
 
-def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: Path, stages: DayStages) -> list[TaskResult]:
+def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayStages) -> list[TaskResult]:
     """Run the tasks; a plan without offsets needs none, and no Spark."""
     plan, settings = planned.plan, pipeline.settings
     if plan.offsets == 0:
@@ -110,10 +110,10 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: Path, stages: Day
     order = TaskSpec(
         rules=settings.rules,
         bounds=DayBounds.of(plan, settings.rules),
-        attempts=str(staged / "attempts"),
+        lake=pipeline.lake,
+        attempts=f"{staged}/attempts",
         files=file_options(pipeline, plan),
     )
-    make_folder(staged / "attempts")
     with stages.observed(Stage.START_SPARK) as figures, ThreadPoolExecutor(1) as beside:
         # Spark takes seconds to start: by then the sample is there
         sized = beside.submit(logs.inherited(_sized), pipeline, planned, order)
@@ -121,7 +121,7 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: Path, stages: Day
         cores = engine.cores
         planned = sized.result()
         tasks = tasks_of(pipeline, planned, cores)
-        figures.update(tasks=tasks, staging=str(staged))
+        figures.update(tasks=tasks, staging=pipeline.lake.place(staged))
 
     progress = partial(stages.counted, Stage.TASKS)
 
@@ -179,7 +179,7 @@ def _sized(pipeline: Pipeline, planned: PlannedRun, order: TaskSpec) -> PlannedR
 
 
 def audit_day(
-    pipeline: Pipeline, plan: DayPlan, reports: list[TaskResult], staged: Path, *, few_invalid: bool = True
+    pipeline: Pipeline, plan: DayPlan, reports: list[TaskResult], staged: str, *, few_invalid: bool = True
 ) -> Audited:
     """Join small pieces, hold everything against everything, and look at the topic once more."""
     from jobs.day.audit import audit, require_few_invalid
@@ -191,9 +191,11 @@ def audit_day(
         require_few_invalid(reports, settings.invalid_limit, settings.invalid_floor)
     written = [file for report in reports for file in report.files]
     options = file_options(pipeline, plan)
-    files = merge_small_files(written, staged / "merged", options, settings.lake.min_file_size)
+    files = merge_small_files(
+        pipeline.lake, written, f"{staged}/merged", options, settings.lake.min_file_size
+    )
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        back = {file.path: pool.submit(read_back, Path(file.path)) for file in files}
+        back = {file.path: pool.submit(read_back, pipeline.lake, file.path) for file in files}
         try:
             audited = audit(plan, reports, files, lambda file: back[file.path].result())
         except errors.AuditFailed:

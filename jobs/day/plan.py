@@ -17,7 +17,8 @@ import tenacity
 from jobs.context import Pipeline
 from jobs.day.sizing import bytes_per_row, file_count, task_count
 from jobs.lake.late import unfinished_moves
-from jobs.lake.posix import Lake
+from jobs.lake.names import brought_by
+from jobs.lake.port import Lake
 from jobs.task.batch_limit import WEIGHED, BatchLimit, batch_limit
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
 from offsets.days import ONE_DAY
@@ -155,10 +156,11 @@ def require_unamended(lake: Lake, ledger: Ledger, day: date, *, again: bool) -> 
     dates = [each.date for each in ledger.days]
     by = day + ONE_DAY if again else day
     if left := lake.late_files(dates, by, _clean_until(lake, ledger.newest)):
-        own = any(path.name.startswith(f"late-{day}-") for path in left)
+        own = any(brought_by(ref) == day for ref in left)
         raise LedgerBroken(
             expected=f"no late rows of {by} or later in earlier days, since it is not committed",
-            found=f"{len(left)} file(s), such as {left[0]}: the day was committed, and then removed",
+            found=f"{len(left)} file(s), such as {lake.place(left[0])}: the day was committed, and then "
+            "removed",
             do=f"Build the day again (`run --date {day} --force`), or restore its folder from a backup."
             if own
             else "Restore the removed days from a backup, or move these files out of the lake: their rows "

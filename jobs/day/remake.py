@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from jobs.context import Pipeline
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def remake(
-    pipeline: Pipeline, history: History, damaged: Sequence[Damaged], staged: Path
+    pipeline: Pipeline, history: History, damaged: Sequence[Damaged], staged: str
 ) -> Iterator[tuple[DataFile, WrittenFile]]:
     """Make damaged amendments again; yield what the manifest is to say about each, and the new file.
 
@@ -38,11 +37,11 @@ def remake(
         AuditFailed: the records that are late now are not those that were late then.
     """
     for number, each in enumerate(damaged):
-        yield _remade(pipeline, history, each, staged / f"remade-{number}")
+        yield _remade(pipeline, history, each, f"{staged}/remade-{number}")
 
 
 def _remade(
-    pipeline: Pipeline, history: History, damaged: Damaged, staged: Path
+    pipeline: Pipeline, history: History, damaged: Damaged, staged: str
 ) -> tuple[DataFile, WrittenFile]:
     file, by = damaged.file, damaged.manifest
     there = replace(pipeline, settings=replace(pipeline.settings, rules=_rules(by)))
@@ -59,7 +58,8 @@ def _remade(
     audited = audit_day(there, plan, reports, staged, few_invalid=False)
     require_same_verdicts(audited, recorded)
     late = [one for one in audited.files if one.verdict is Verdict.LATE and one.day == file.day]
-    made = list(drop_offsets(late, offsets_of(damaged.intact), staged / "late", file_options(there, plan)))
+    lake, options = pipeline.lake, file_options(there, plan)
+    made = list(drop_offsets(lake, late, offsets_of(lake, damaged.intact), f"{staged}/late", options))
     if len(made) != 1 or made[0].offsets != file.offsets:
         raise OffsetsLost(
             expected=f"{file.target} to be made again with {file.rows:,} rows",

@@ -9,13 +9,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import structlog
 
 from jobs.day.sizing import PACKED
 from jobs.day.stretches import batch_of
+from jobs.lake.names import parent
 from jobs.task.task import TaskSpec, rebatch, run_task
 from offsets.errors import KafkaDailyError
 from offsets.kafka.reader import FullRecord, TopicReader
@@ -68,7 +68,7 @@ def sampled_row_bytes(reader: TopicReader, plan: DayPlan, order: TaskSpec) -> fl
         batch_of(read.place.partition, read.records, headers=headers) for read in reads if read.records
     )
     # beside the attempts' folder, in which only tasks write
-    beside = replace(order, files=files, attempts=str(Path(order.attempts).parent))
+    beside = replace(order, files=files, attempts=parent(order.attempts))
     report = run_task(beside, "sample", batches)
     size = sum(file.bytes for file in report.files)
     # places without a record, as in a stretch that was aborted, show nothing about the others

@@ -1,33 +1,16 @@
 """Orphans: what runs that died left in staging, and their removal when somebody asks for it.
 
-Looks into `_staging/` only, which no reader does, and follows no symbolic link. Nothing is removed without
-the lock: while it is held no run is alive, so that nobody needs what lies there.
+Looks into staging only, which no reader does. Nothing is removed without the lock: while it is held no run is
+alive, so that nobody needs what lies there.
 """
 
 from __future__ import annotations
 
-import os
-import stat
-from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
+from datetime import datetime
 
-from jobs.lake.posix import PROBE_NAME, REMOVED, STAGING_NAME, Lake, LockHolder, store_errors
+from jobs.lake.names import REMOVED, STAGING_NAME
+from jobs.lake.port import Lake, LockHolder, Orphan
 from offsets.errors import StoreFailed
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Orphan:
-    """A folder below staging: whose it was, what it takes (bytes), and when it was last changed (UTC)."""
-
-    name: str
-    day: str
-    run_id: str
-    files: int
-    bytes: int
-    changed: datetime
 
 
 def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]:
@@ -38,8 +21,7 @@ def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]
     Raises:
         StoreFailed: it cannot be looked at.
     """
-    found = [each for path in lake.staged_runs() if (each := _described(path))]
-    return [each for each in found if unchanged_since is None or each.changed < unchanged_since]
+    return [each for each in lake.orphans() if unchanged_since is None or each.changed < unchanged_since]
 
 
 def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = None) -> list[Orphan]:
@@ -55,47 +37,13 @@ def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = Non
         found = orphans(lake, unchanged_since)
         # what an earlier removal left comes first: it has the name that another one needs
         for each in sorted(found, key=lambda each: not each.name.startswith(REMOVED)):
-            lake.discard_staging(lake.root / STAGING_NAME / each.name)
+            lake.discard(f"{STAGING_NAME}/{each.name}")
         # what could only be renamed is still there under its other name
         names = {each.name.removeprefix(REMOVED) for each in found}
-        if left := [path for path in lake.staged_runs() if path.name.removeprefix(REMOVED) in names]:
+        if left := [each.name for each in lake.orphans() if each.name.removeprefix(REMOVED) in names]:
             raise StoreFailed(
-                expected=f"to remove {left[0]}",
+                expected=f"to remove {lake.place(f'{STAGING_NAME}/{left[0]}')}",
                 found="it is still there",
                 do="Find out who may write there, then run `clean` again; no reader looks into it.",
             )
     return found
-
-
-def _described(path: Path) -> Orphan | None:
-    """Describe an orphan; None where it has just been removed."""
-    with store_errors(f"look at {path}"), suppress(FileNotFoundError):
-        at = path.lstat().st_mtime
-        day, _, run_id = path.name.removeprefix(REMOVED).partition(".")
-        stats = list(_stats(path))
-        sizes = [each.st_size for each in stats if not stat.S_ISDIR(each.st_mode)]
-        return Orphan(
-            name=path.name,
-            day=day,
-            run_id=run_id,
-            files=len(sizes),
-            bytes=sum(sizes),
-            changed=datetime.fromtimestamp(max([at, *(each.st_mtime for each in stats)]), UTC),
-        )
-    return None
-
-
-def _stats(folder: Path) -> Iterator[os.stat_result]:
-    """Return the attributes of each folder and file; one that vanishes meanwhile is none.
-
-    Folders count because a file may be older than its place: the old day of a rebuild came here by a rename.
-    The probe does not: it is the lake's lock, which every run writes.
-    """
-    if folder.is_symlink():
-        return
-    probe = folder / PROBE_NAME
-    for inner, _, names in os.walk(folder):
-        for path in (Path(inner), *(Path(inner, name) for name in names)):
-            with store_errors(f"look at {path}"), suppress(FileNotFoundError):
-                if path != probe:
-                    yield path.lstat()

@@ -7,29 +7,28 @@ later manifests list for it.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
-from pathlib import Path
 
-from jobs.lake.posix import Lake
+from jobs.lake.names import day_ref, parent
+from jobs.lake.port import Lake
 from offsets.errors import NotPublished, StoreFailed
 from offsets.model import DataFile, Manifest
 
 
-def late_moves(lake: Lake, manifest: Manifest) -> Iterator[tuple[DataFile, Path, Path]]:
-    """Yield each late file that has a target, with its first path and the path that it is to get."""
+def late_moves(manifest: Manifest) -> Iterator[tuple[DataFile, str, str]]:
+    """Yield each late file that has a target, with its first reference and the one that it is to get."""
     for file in manifest.files:
         if file.target:
-            yield file, lake.day_folder(manifest.day.date) / file.path, lake.root / file.target
+            yield file, f"{day_ref(manifest.day.date)}/{file.path}", file.target
 
 
 def unfinished_moves(lake: Lake, newest: Manifest) -> Iterator[str]:
     """Yield the targets of the late files that still lie in the folder of the day whose run brought them."""
-    for file, source, _ in late_moves(lake, newest):
-        if file.target and os.path.lexists(source):
-            yield file.target
+    for _, source, target in late_moves(newest):
+        if lake.stat(source):
+            yield target
 
 
 def has_unfinished_moves(lake: Lake, manifest: Manifest) -> bool:
@@ -49,11 +48,10 @@ def finish_moves(lake: Lake, manifest: Manifest, *, leave_gone: bool = False) ->
     """
     amended: Counter[date] = Counter()
     try:
-        for file, source, target in late_moves(lake, manifest):
-            lost = not os.path.lexists(source) and not os.path.lexists(target)
-            if leave_gone and (lost or not target.parent.exists()):
+        for file, source, target in late_moves(manifest):
+            if leave_gone and _is_gone(lake, source, target):
                 continue
-            if lake.amend(source, target) and file.day:
+            if lake.bring(source, target) and file.day:
                 amended[file.day] += file.rows
     except StoreFailed as refused:
         raise NotPublished(
@@ -62,3 +60,8 @@ def finish_moves(lake: Lake, manifest: Manifest, *, leave_gone: bool = False) ->
             do="The day is committed and nothing is lost. Mend the store, then run the day again.",
         ) from refused
     return dict(sorted(amended.items()))
+
+
+def _is_gone(lake: Lake, source: str, target: str) -> bool:
+    """Return whether a late file, or the day that it belongs to, is gone."""
+    return not (lake.stat(source) or lake.stat(target)) or not lake.stat(parent(target))

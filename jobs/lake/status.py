@@ -8,13 +8,12 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from pathlib import Path
 
 from jobs.lake.late import unfinished_moves
-from jobs.lake.posix import Lake, LockHolder
+from jobs.lake.names import day_ref
+from jobs.lake.port import Lake, LockHolder
 from offsets.commit_log import Ledger, read_chain, read_ledger, read_twice
 from offsets.model import DataFile, Manifest, Verdict
 
@@ -78,9 +77,9 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
     day = ledger.next_day(first)
     holder = lake.lock_holder()
     moves = tuple(unfinished_moves(lake, ledger.newest)) if ledger.newest else ()
-    not_there = tuple(move for move in moves if not os.path.lexists(lake.root / move))
+    not_there = tuple(move for move in moves if not lake.stat(move))
     return Status(
-        lake=str(lake.root),
+        lake=lake.place(""),
         days=_states(read_chain(lake), not_there),
         unfinished_moves=moves,
         next_day=day,
@@ -88,7 +87,7 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
         due=now >= due_at(ledger, day),
         holder=holder,
         holder_alive=_alive(holder),
-        staged=tuple(folder.name for folder in lake.staged_runs()),
+        staged=tuple(each.name for each in lake.orphans()),
     )
 
 
@@ -130,32 +129,25 @@ def state_of(manifest: Manifest) -> str:
 class Whereabouts:
     """The names under which a file is there: in its own day's folder, and at its target."""
 
-    source: Path | None
-    target: Path | None
+    source: str | None
+    target: str | None
     same: bool
 
     @property
-    def path(self) -> Path | None:
+    def ref(self) -> str | None:
         """Where its rows can be read."""
         return self.target or self.source
 
 
 def whereabouts(lake: Lake, manifest: Manifest, file: DataFile) -> Whereabouts:
     """Find where a file lies that a manifest names."""
-    source = lake.day_folder(manifest.day.date) / file.path
-    target = lake.root / file.target if file.target else None
-    here, there = _stat(source), _stat(target) if target else None
+    source = f"{day_ref(manifest.day.date)}/{file.path}"
+    here, there = lake.stat(source), lake.stat(file.target) if file.target else None
     return Whereabouts(
         source=source if here else None,
-        target=target if there else None,
-        same=bool(here and there and os.path.samestat(here, there)),
+        target=file.target if there else None,
+        same=bool(here and there and here.identity == there.identity),
     )
-
-
-def _stat(path: Path) -> os.stat_result | None:
-    with suppress(FileNotFoundError, NotADirectoryError):
-        return path.lstat()
-    return None
 
 
 def _state(manifest: Manifest) -> DayState:

@@ -11,14 +11,15 @@ from bisect import bisect_right
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
+from io import BufferedIOBase
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from jobs.lake.posix import NewFile, sha256_and_size
+from jobs.lake.files import sha256_and_size
+from jobs.lake.port import Files, NewFile
 from jobs.task.batching import Waiting
 from jobs.task.encoding import delta_encoded, dictionary_columns, leaves
 from jobs.task.result import Longs, ReadBack, WrittenFile, offsets_in, slices
@@ -57,13 +58,13 @@ class RollingWriter:
 
     def __init__(
         self,
-        new_file: Callable[[], Path],
+        new_file: Callable[[], NewFile],
         schema: pa.Schema,
         verdict: Verdict,
         day: date | None,
         options: FileOptions,
     ) -> None:
-        """Prepare; no file is made before there are rows. `new_file` names the next one."""
+        """Prepare; no file is made before there are rows. `new_file` begins the next one."""
         self._new_file, self._schema, self._verdict, self._day = new_file, schema, verdict, day
         self._options = options
         self._waiting = Waiting()
@@ -137,8 +138,8 @@ class RollingWriter:
 class _OpenFile:
     """One file being written, and what it holds so far."""
 
-    def __init__(self, path: Path, schema: pa.Schema, options: FileOptions, like: pa.Table) -> None:
-        self._file = NewFile(path)
+    def __init__(self, file: NewFile, schema: pa.Schema, options: FileOptions, like: pa.Table) -> None:
+        self._file = file
         self._origin = options.origin
         self._writer = pq.ParquetWriter(
             self._file,
@@ -187,7 +188,7 @@ class _OpenFile:
         self._writer.close()
         digest = self._file.make_durable()
         return WrittenFile(
-            path=str(self._file.path),
+            path=self._file.ref,
             verdict=verdict,
             day=day,
             rows=self.rows,
@@ -230,15 +231,20 @@ def _coordinates(table: pa.Table) -> list[tuple[int, Longs]]:
     return [(partition, offsets[at:end]) for partition, at, end in slices(partitions)]
 
 
-def read_back(path: Path) -> ReadBack:
+def read_back(lake: Files, ref: str) -> ReadBack:
     """Read a file's hash, coordinates and event times again.
 
     Raises:
         OSError: it cannot be read.
         pa.ArrowInvalid: it is no Parquet file.
     """
-    digest, size = sha256_and_size(path)
-    source = pq.ParquetFile(path)
+    with lake.open_file(ref) as file:
+        return _read_back(file)
+
+
+def _read_back(file: BufferedIOBase) -> ReadBack:
+    digest, size = sha256_and_size(file)
+    source = pq.ParquetFile(file)
     names = [
         name
         for name in ("kafka_partition", "kafka_offset", "event_time")

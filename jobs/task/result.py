@@ -28,7 +28,10 @@ FEW_BREAKS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile:
-    """A finished file of a task or of a merge, where it lies now; event times in microseconds, UTC."""
+    """A finished file of a task or of a merge.
+
+    `path` is its reference in staging; event times are microseconds, UTC.
+    """
 
     path: str
     verdict: Verdict

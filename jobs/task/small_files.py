@@ -6,21 +6,22 @@ staging folder. The pieces stay where they are and are not committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import date
-from itertools import count
-from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
-from jobs.lake.posix import make_folder, store_errors
+from jobs.lake.files import numbered_files
+from jobs.lake.port import Files
+from jobs.lake.refusals import store_errors
 from jobs.task.parquet_writer import FileOptions, RollingWriter
 from jobs.task.result import WrittenFile
 from offsets.model import Verdict
 
 
 def merge_small_files(
-    files: Iterable[WrittenFile], folder: Path, options: FileOptions, minimum: int
+    lake: Files, files: Iterable[WrittenFile], folder: str, options: FileOptions, minimum: int
 ) -> list[WrittenFile]:
     """Return the files of a day, with all small pieces of one verdict and day joined."""
     kept: list[WrittenFile] = []
@@ -28,20 +29,31 @@ def merge_small_files(
     for file in files:
         small = file.verdict is not Verdict.IN_DAY and file.bytes < minimum
         (groups.setdefault((file.verdict, file.day), []) if small else kept).append(file)
-    names = (folder / f"{number:05d}.parquet.part" for number in count())
+    new_file = numbered_files(lake, folder)
     for (verdict, day), pieces in groups.items():
         if len(pieces) == 1:
             kept += pieces
             continue
-        make_folder(folder)
         with store_errors(f"join the pieces of {verdict} rows"):
-            schema = pq.read_schema(pieces[0].path).remove_metadata()
-            writer = RollingWriter(lambda: next(names), schema, verdict, day, options)
+            writer = RollingWriter(new_file, _schema(lake, pieces[0]), verdict, day, options)
             for piece in pieces:
-                source = pq.ParquetFile(piece.path)
-                # a batch of a whole file may hold thousands of large records: one row group is bounded
-                for group in range(source.num_row_groups):
-                    for batch in source.iter_batches(row_groups=[group]):
-                        writer.add(batch.cast(schema))
+                for batch in batches_of(lake, piece):
+                    writer.add(batch)
             kept += writer.close()
     return kept
+
+
+def _schema(lake: Files, written: WrittenFile) -> pa.Schema:
+    with lake.open_file(written.path) as file:
+        return pq.read_schema(file).remove_metadata()
+
+
+def batches_of(lake: Files, written: WrittenFile) -> Iterator[pa.RecordBatch]:
+    """Read a file's rows, without what its footer says of it."""
+    with lake.open_file(written.path) as file:
+        source = pq.ParquetFile(file)
+        schema = source.schema_arrow.remove_metadata()
+        # a batch of a whole file may hold thousands of large records: one row group is bounded
+        for group in range(source.num_row_groups):
+            for batch in source.iter_batches(row_groups=[group]):
+                yield batch.cast(schema)

@@ -12,15 +12,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
-from itertools import count
-from pathlib import Path
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.lake.posix import make_inner_folder
+from jobs.lake.files import numbered_files
+from jobs.lake.port import Files
 from jobs.record.decode import Decoded, Decoder
 from jobs.record.rules import Rules
 from jobs.record.schema import INVALID_SCHEMA, day_schema
@@ -61,10 +60,11 @@ FEW_RUNS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """What every task of a run is told."""
+    """What every task of a run is told; its files go below the reference `attempts`."""
 
     rules: Rules
     bounds: DayBounds
+    lake: Files
     attempts: str
     files: FileOptions
 
@@ -135,9 +135,9 @@ def _stamps(column: pa.Array) -> pa.Array:
 
 def run_task(order: TaskSpec, attempt: str, batches: Iterable[pa.RecordBatch]) -> TaskResult:
     """Settle all batches of one task attempt and report; a known failure is reported, not raised."""
-    folder = Path(order.attempts) / attempt
+    folder = f"{order.attempts}/{attempt}"
     try:
-        make_inner_folder(folder)
+        order.lake.begin_attempt(folder)
         task = _Task(order, folder)
         gc.disable()
         for batch in batches:
@@ -165,11 +165,11 @@ def rebatch(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class _Task:
     """The state of one attempt: its writers and its tally."""
 
-    def __init__(self, order: TaskSpec, folder: Path) -> None:
+    def __init__(self, order: TaskSpec, folder: str) -> None:
         self._order, self._bounds = order, order.bounds
         self._decoder = Decoder(order.rules)
         self._schema = day_schema(order.rules)
-        self._names = (folder / f"{number:05d}.parquet.part" for number in count())
+        self._new_file = numbered_files(order.lake, folder)
         self._delivered = RangeLog()
         self._unfiled = {verdict: RangeLog() for verdict in UNFILED}
         self._tally: list[Tally] = []
@@ -313,7 +313,7 @@ class _Task:
 
     def _writer(self, verdict: Verdict, day: date | None = None) -> RollingWriter:
         schema = INVALID_SCHEMA if verdict is Verdict.INVALID else self._schema
-        return RollingWriter(lambda: next(self._names), schema, verdict, day, self._order.files)
+        return RollingWriter(self._new_file, schema, verdict, day, self._order.files)
 
     def report(self) -> TaskResult:
         """Finish all files and give the tally."""

@@ -7,16 +7,16 @@ here, which has the number of rows, the offsets and the event times.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-from pathlib import Path
 from typing import Final
 
 import pyarrow.parquet as pq
 
-from jobs.lake.posix import DAY_PREFIX, NFS, Lake, files_below, sha256_and_size
+from jobs.lake.files import sha256_and_size
+from jobs.lake.names import DAY_PREFIX, NFS, below, brought_by, day_ref, last
+from jobs.lake.port import Files, Lake
 from jobs.lake.status import Whereabouts, whereabouts
 from jobs.task.result import ReadBack
 from jobs.verify.manifests import Chain, told
@@ -25,16 +25,16 @@ from offsets.manifest import LISTS_NAME, MANIFEST_NAME, long_sets
 from offsets.model import DataFile, Manifest, Verdict, micros
 
 LINK: Final = "a symbolic link, and no file of this lake"
-LATE_NAME = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
-    """A file that a manifest names, and where it lies; `path` is None where it is nowhere."""
+    """A file that a manifest names, and where it lies; `ref` is None where it is nowhere."""
 
     manifest: Manifest
     file: DataFile
-    path: Path | None
+    ref: str | None
+    place: str
     open_move: bool
     problem: str | None
 
@@ -50,13 +50,15 @@ def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> Name
     try:
         found = whereabouts(lake, manifest, file)
         problem = _misplaced(lake, manifest, file, found, newest)
-    except OSError as error:
+    except StoreFailed as refused:
         found = Whereabouts(source=None, target=None, same=False)
-        problem = told(error, f"{lake.day_folder(manifest.day.date) / file.path}: cannot be read ({error})")
+        own = lake.place(f"{day_ref(manifest.day.date)}/{file.path}")
+        problem = told(refused, f"{own}: cannot be read ({refused.found})")
     return NamedFile(
         manifest=manifest,
         file=chain.as_it_is(file),
-        path=found.path,
+        ref=found.ref,
+        place=lake.place(found.ref or ""),
         open_move=bool(file.target and found.source and newest and not problem),
         problem=problem,
     )
@@ -65,13 +67,13 @@ def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> Name
 def _misplaced(
     lake: Lake, manifest: Manifest, file: DataFile, found: Whereabouts, newest: bool
 ) -> str | None:
-    own = lake.day_folder(manifest.day.date) / file.path
+    own = lake.place(f"{day_ref(manifest.day.date)}/{file.path}")
     if file.target is None:
         return None if found.source else f"{own}: cannot be read (it is not there)"
-    target = lake.root / file.target
-    if file.verdict is not Verdict.LATE or file.target.split("/")[0] != f"{DAY_PREFIX}{file.day}":
+    target = lake.place(file.target)
+    if file.verdict is not Verdict.LATE or file.target.split("/")[0] != day_ref(file.day):
         return f"{own}: its manifest brings it to {target}, which is not its day's folder"
-    if found.path is None:
+    if found.ref is None:
         return f"{target}: gone, and so is {own}, from where it is brought"
     day = manifest.day.date if found.target else file.day
     again = "" if newest else f"; build {day} again first (`run --date {day} --force`)"
@@ -84,21 +86,22 @@ def _misplaced(
 
 def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]:
     """Yield a problem for each file in a committed day's folder that no manifest names."""
-    folder = lake.day_folder(manifest.day.date)
+    folder = day_ref(manifest.day.date)
     named = _names_in(chain, manifest)
-    found: list[Path] = []
+    found: list[str] = []
     try:
-        found.extend(files_below(folder))
+        found.extend(lake.files_below(folder))
     except StoreFailed as refused:  # what was listed before that is reported too
-        yield told(refused, f"{folder}: cannot be listed ({refused.found}, when trying {refused.expected})")
-    for path in sorted(found):
-        name = path.relative_to(folder).as_posix()
-        if name in named or NFS.fullmatch(path.name):
+        problem = f"cannot be listed ({refused.found}, when trying {refused.expected})"
+        yield told(refused, f"{lake.place(folder)}: {problem}")
+    for ref in sorted(found):
+        if below(ref, folder) in named or NFS.fullmatch(last(ref)):
             continue
-        if path.is_symlink():
+        path, there = lake.place(ref), lake.stat(ref)
+        if there and there.is_link:
             yield f"{path}: {LINK}"
             continue
-        by = _brought_by(path)
+        by = brought_by(ref)
         if by is None or by in chain.known:
             yield f"{path}: no manifest names this file"
         elif by not in chain.broken:
@@ -108,34 +111,28 @@ def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]
 def _names_in(chain: Chain, manifest: Manifest) -> set[str]:
     """Return the paths below a day's folder that manifests name."""
     own = {file.path for file in manifest.files}
-    brought = chain.brought.get(f"{DAY_PREFIX}{manifest.day.date}", frozenset())
+    brought = chain.brought.get(day_ref(manifest.day.date), frozenset())
     listed = {LISTS_NAME for offsets in long_sets(manifest) if offsets.listing}
     return own | brought | listed | {MANIFEST_NAME}
 
 
-def _brought_by(path: Path) -> date | None:
-    found = LATE_NAME.match(path.name)
-    try:
-        return date.fromisoformat(found[1]) if found else None
-    except ValueError:
-        return None
-
-
 def strange_folders(lake: Lake, chain: Chain) -> Iterator[str]:
     """Yield a problem for each name beside the days that readers of `date=*` would take for a day."""
-    known = {lake.day_folder(day) for day in chain.days}
-    for path in sorted(lake.root.glob(f"{DAY_PREFIX}*")):
-        if path not in known:
+    known = {day_ref(day) for day in chain.days}
+    for name in lake.day_names():
+        if name not in known:
+            path = lake.place(name)
             yield f"{path}: no day of this lake has this name, but readers of {DAY_PREFIX}* see it"
 
 
-def read_footer(path: Path, sha256: str) -> ReadBack:
+def read_footer(lake: Files, ref: str, sha256: str) -> ReadBack:
     """Hash a file whole and read its footer; which offsets it holds is not looked at.
 
     Event times are read where it is as it was written: some damaged statistics end the process in Arrow.
     """
-    digest, size = sha256_and_size(path)
-    footer = pq.read_metadata(path)
+    with lake.open_file(ref) as file:
+        digest, size = sha256_and_size(file)
+        footer = pq.read_metadata(file)
     times = [edges for edges in _event_times(footer) if edges] if digest == sha256 else []
     return ReadBack(
         rows=footer.num_rows,
@@ -158,7 +155,7 @@ def _event_times(footer: pq.FileMetaData) -> Iterator[tuple[int, int] | None]:
 
 def file_problems(named: NamedFile, back: ReadBack) -> Iterator[str]:
     """Compare a file as it is with its manifest."""
-    file, path = named.file, named.path
+    file, path = named.file, named.place
     for what, expected, found in (
         ("bytes", file.bytes, back.bytes),
         ("sha256", file.sha256, back.sha256),
@@ -170,12 +167,13 @@ def file_problems(named: NamedFile, back: ReadBack) -> Iterator[str]:
             yield f"{path}: {what} should be {expected}, is {found}"
 
 
-def footer_problems(named: NamedFile) -> Iterator[str]:
+def footer_problems(lake: Files, named: NamedFile) -> Iterator[str]:
     """Check what the footer says about the file's origin."""
-    assert named.path is not None
+    assert named.ref is not None
     manifest, file = named.manifest, named.file
     ranges = [[part.partition, part.from_offset, part.until_offset] for part in file.offsets]
-    said = pq.read_metadata(named.path).metadata or {}
+    with lake.open_file(named.ref) as opened:
+        said = pq.read_metadata(opened).metadata or {}
     for what, expected in (
         ("topic", manifest.topic.name),
         ("day", manifest.day.date.isoformat()),
@@ -184,4 +182,4 @@ def footer_problems(named: NamedFile) -> Iterator[str]:
     ):
         found = said.get(f"kafka_daily.{what}".encode(), b"nothing").decode(errors="replace")
         if found != expected:
-            yield f"{named.path}: its footer should name the {what} {expected}, and names {found}"
+            yield f"{named.place}: its footer should name the {what} {expected}, and names {found}"

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from jobs.lake.posix import Lake
+from jobs.lake.port import Lake
 from jobs.lake.status import Amended, amendments
 from offsets.commit_log import check_link, read_manifest, require_first
 from offsets.days import ONE_DAY, days_of

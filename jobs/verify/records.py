@@ -14,6 +14,7 @@ from typing import Final
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from jobs.lake.port import Files
 from jobs.task.result import ReadBack
 from jobs.verify.files import NamedFile
 from offsets.model import IN_FILES, Day, Manifest, Span, Tally, Verdict, micros
@@ -27,9 +28,9 @@ Held = Mapping[tuple[int, Verdict], Offsets]
 """The offsets that a day's files hold, by partition and verdict."""
 
 
-def row_problems(named: NamedFile, back: ReadBack, days: Mapping[date, Day]) -> Iterator[str]:
+def row_problems(lake: Files, named: NamedFile, back: ReadBack, days: Mapping[date, Day]) -> Iterator[str]:
     """Check that a file's rows are those that its manifest names, each once, and of the right day."""
-    file, path = named.file, named.path
+    file, path = named.file, named.place
     spans = {span.partition: span.reads for span in named.manifest.spans}
     for part in file.offsets:
         held = back.offsets.get(part.partition)
@@ -42,25 +43,29 @@ def row_problems(named: NamedFile, back: ReadBack, days: Mapping[date, Day]) -> 
             yield f"{path}: partition {part.partition} holds offsets outside the day's span, {outside}"
     if others := back.offsets.keys() - {part.partition for part in file.offsets}:
         yield f"{path}: holds rows of partitions {sorted(others)}, which its manifest does not name"
-    yield from _cause_problems(named) if file.verdict is Verdict.INVALID else _day_problems(named, back, days)
+    yield from (
+        _cause_problems(lake, named) if file.verdict is Verdict.INVALID else _day_problems(named, back, days)
+    )
 
 
 def _day_problems(named: NamedFile, back: ReadBack, days: Mapping[date, Day]) -> Iterator[str]:
     day = days.get(named.filed_under)
     low, high = back.event_time_min, back.event_time_max
     if low is None or high is None:
-        yield f"{named.path}: has rows without an event time"
+        yield f"{named.place}: has rows without an event time"
     elif day is not None and not micros(day.start) <= low <= high < micros(day.end):
-        yield f"{named.path}: holds events outside of {day}, under which it is filed"
+        yield f"{named.place}: holds events outside of {day}, under which it is filed"
 
 
-def _cause_problems(named: NamedFile) -> Iterator[str]:
+def _cause_problems(lake: Files, named: NamedFile) -> Iterator[str]:
+    assert named.ref is not None
     without = 0
-    for batch in pq.ParquetFile(named.path).iter_batches(columns=["cause"]):
-        told = pc.fill_null(pc.greater(pc.utf8_length(batch["cause"]), 0), False)
-        without += batch.num_rows - int(pc.sum(told).as_py() or 0)
+    with lake.open_file(named.ref) as file:
+        for batch in pq.ParquetFile(file).iter_batches(columns=["cause"]):
+            told = pc.fill_null(pc.greater(pc.utf8_length(batch["cause"]), 0), False)
+            without += batch.num_rows - int(pc.sum(told).as_py() or 0)
     if without:
-        yield f"{named.path}: {without} invalid rows have no cause"
+        yield f"{named.place}: {without} invalid rows have no cause"
 
 
 def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:

@@ -13,12 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Final
 
 import structlog
 
-from jobs.lake.posix import Lake
+from jobs.lake.names import brought_by, day_ref
+from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
 from jobs.task.result import ReadBack
 from jobs.verify.files import (
@@ -85,15 +85,15 @@ def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
     """Check that there is something to verify: an empty lake would pass every check."""
     if not chain.days:
         raise ConfigError(
-            expected=f"a lake with committed days at {lake.root}",
-            found="a folder without any" if lake.root.exists() else "no such folder",
+            expected=f"a lake with committed days at {lake.place('')}",
+            found="a folder without any" if lake.exists() else "no such folder",
             do="Correct `lake.path`, or run a day first.",
         )
     first, last = chain.first or chain.days[0], chain.days[-1]
     if only and not first <= only <= last:
         raise ConfigError(
             expected="--date with a committed day",
-            found=f"{only}, and days from {first} to {last} in {lake.root}",
+            found=f"{only}, and days from {first} to {last} in {lake.place('')}",
             do="Name one of these days, or correct `lake.path`.",
         )
 
@@ -163,7 +163,7 @@ class _Run:
         self._total += sum(each.files + (self._level is Level.KAFKA) for each in known)
         for day in days:
             self._now = self._looks[day] = _Look()
-            with self._telling(f"{day}" if day else f"{self._lake.root}"):
+            with self._telling(f"{day}" if day else self._lake.place("")):
                 if day is None:
                     self._now.problems += strange_folders(self._lake, self._chain)
                 elif day not in self._chain.days:
@@ -207,15 +207,17 @@ class _Run:
                 files = [file for file in manifest.files if file.target and file.day == day]
                 self._total += len(files)
                 self._files(manifest, [locate(self._lake, self._chain, manifest, file) for file in files])
-        here = self._lake.day_folder(day)
         if (older := self._chain.older(day)) in self._chain.broken:
             self._now.problems.append(
                 f"{day}: whether it goes on from {older} could not be looked at: that manifest cannot be read"
             )
+        brought = (
+            {brought_by(ref) for ref in self._lake.files_below(day_ref(day))} if self._chain.broken else ()
+        )
         self._now.problems += [
             f"{day}: what {by} brought here could not be looked at: its manifest cannot be read"
             for by in self._chain.broken
-            if any(here.glob(f"late-{by}-*"))
+            if by in brought
         ]
 
     def _day(self, manifest: Manifest) -> None:
@@ -249,28 +251,30 @@ class _Run:
                     if offsets is not None:
                         where = (partition, each.file.verdict)
                         held[where] = held.get(where, Offsets()) | offsets
-                        self._now.held.append((str(each.path), partition, offsets))
+                        self._now.held.append((each.place, partition, offsets))
         return held
 
     def _file(self, named: NamedFile) -> tuple[ReadBack | None, list[str]]:
         problems = [named.problem] if named.problem else []
-        if named.path is None:
+        if named.ref is None:
             return None, problems
         try:
-            if named.path.is_symlink():
-                return None, [*problems, f"{named.path}: {LINK}"]
-            back = self._read(named.path, named.file.sha256)
+            if (there := self._lake.stat(named.ref)) and there.is_link:
+                return None, [*problems, f"{named.place}: {LINK}"]
+            back = self._read(named.ref, named.file.sha256)
             problems += file_problems(named, back)
-            problems += footer_problems(named)
+            problems += footer_problems(self._lake, named)
             if self._level is not Level.FILES:
-                problems += row_problems(named, back, self._days)
-        except UNREADABLE as error:
-            problems.append(told(error, f"{named.path}: cannot be read ({error})"))
+                problems += row_problems(self._lake, named, back, self._days)
+        except (*UNREADABLE, StoreFailed) as error:
+            problems.append(told(error, f"{named.place}: cannot be read ({error})"))
             return None, problems
         return back, problems
 
-    def _read(self, path: Path, sha256: str) -> ReadBack:
-        return read_footer(path, sha256) if self._level is Level.FILES else read_back(path)
+    def _read(self, ref: str, sha256: str) -> ReadBack:
+        if self._level is Level.FILES:
+            return read_footer(self._lake, ref, sha256)
+        return read_back(self._lake, ref)
 
     def _kafka(self, manifest: Manifest, whole: bool) -> AgainstKafka | None:
         """Compare a day with Kafka, where that is asked for and the manifest's parts agree."""

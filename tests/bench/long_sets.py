@@ -25,7 +25,7 @@ import numpy as np
 
 from jobs.day.audit import audit
 from jobs.day.commit import RunStamp, commit
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from jobs.task.classify import Mask
 from jobs.task.result import Longs, RangeLog, ReadBack, TaskResult, WrittenFile
 from offsets.commit_log import read_ledger
@@ -99,10 +99,9 @@ def some(until: int, chosen: Callable[[Longs], Mask]) -> Offsets:
 
 def settle(report: TaskResult, sets: Sets, until: int, folder: Path) -> int:
     """Audit, commit, and read the day back; return the bytes of its list file."""
-    staged, lake = folder / "staged", Lake(folder / "lake")
-    for path in (staged, lake.root):
-        path.mkdir()
-    files = [file_of(verdict, offsets, staged) for verdict, offsets in sets.items()]
+    lake = PosixLake(folder / "lake")
+    staged = lake.stage(DAY.date, "r")
+    files = [file_of(verdict, offsets, lake, staged) for verdict, offsets in sets.items()]
     back = {file.path: back_of(file, sets[file.verdict]) for file in files}
     audited = audit(plan_of(until), [report], files, lambda file: back[file.path])
     now = datetime.now(UTC)
@@ -113,13 +112,13 @@ def settle(report: TaskResult, sets: Sets, until: int, folder: Path) -> int:
     return max((path.stat().st_size for path in lake.root.glob("*/_offsets.roaring")), default=0)
 
 
-def file_of(verdict: Verdict, offsets: Offsets, folder: Path) -> WrittenFile:
+def file_of(verdict: Verdict, offsets: Offsets, lake: PosixLake, staged: str) -> WrittenFile:
     """Describe a file that holds a verdict's rows, and make one of its name."""
     held = FileOffsets(partition=0, rows=len(offsets), from_offset=offsets.first, until_offset=offsets.until)
     day = BEFORE if verdict is Verdict.LATE else DAY
-    (folder / verdict).touch()
+    (lake.root / staged / verdict).touch()
     return WrittenFile(
-        path=str(folder / verdict),
+        path=f"{staged}/{verdict}",
         verdict=verdict,
         day=BEFORE.date if verdict is Verdict.LATE else None,
         rows=len(offsets),

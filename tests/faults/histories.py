@@ -30,7 +30,9 @@ from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import run_day
 from jobs.lake.clean import clean
-from jobs.lake.posix import LockHolder
+from jobs.lake.port import Lake, LockHolder
+from jobs.lake.posix import PosixLake
+from jobs.lake.store import Store
 from jobs.rebuild import rebuild_day
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import Tombstones
@@ -42,6 +44,7 @@ from offsets.plan import Accept
 from tests import reference
 from tests.faults.laws import Reader, Seen, check
 from tests.faults.light_files import light_files, light_rows, parquet_rows
+from tests.faults.memory_lake import MemoryLake, MemoryStore
 from tests.faults.scripts import (
     DAMAGES,
     FIRST,
@@ -54,7 +57,7 @@ from tests.faults.scripts import (
     Script,
     scripts,
 )
-from tests.faults.store import Disk, Fault, FaultyOs, some
+from tests.faults.store import Fault, FaultyOs, some
 from tests.faults.twins import WALL_CLOCK, TwinTopic
 from tests.reference import DAY, Fate, Request, ZoneDatabase
 from tests.support.local_engine import RULES, Crash, LocalEngine, pipeline
@@ -94,10 +97,12 @@ class _Zone(tzinfo):
 class History:
     """A topic and a lake, twice: as the product has them, and as the reference does."""
 
-    def __init__(self, folder: Path, script: Script, counts: Counter[str], *, real: bool = True) -> None:
-        """Start with an empty topic; `real` files are Parquet."""
+    def __init__(
+        self, folder: Path, script: Script, counts: Counter[str], *, real: bool = True, memory: bool = False
+    ) -> None:
+        """Start with an empty topic; `real` files are Parquet, and a lake is a folder or in `memory`."""
         self.folder, self.script, self.counts, self.real = folder / "lake", script, counts, real
-        self.store = FaultyOs(folder)
+        self.store: FaultyOs | MemoryStore = MemoryStore(folder) if memory else FaultyOs(folder)
         self.twin = TwinTopic(compacted=script.compacted)
         self.lake = reference.Lake()
         self.rules = reference.Rules(
@@ -115,6 +120,15 @@ class History:
         self._candidates: dict[str, reference.Lake] = {}
         self._accept = Accept()
 
+    @property
+    def on_store(self) -> Lake:
+        """The lake, on the store that fails when told to."""
+        match self.store:
+            case MemoryStore():
+                return MemoryLake(self.store)
+            case FaultyOs():
+                return PosixLake(self.folder, Store(self.store))
+
     def play(self) -> None:
         """Play all days; what was injected is counted."""
         with self.in_place():
@@ -128,8 +142,8 @@ class History:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Put the store, the zone database and the files of this history in the place of the real ones."""
-        with pytest.MonkeyPatch.context() as patched, self.store.in_place():
+        """Put the zone database and the files of this history in the place of the real ones."""
+        with pytest.MonkeyPatch.context() as patched:
             patched.setattr(offsets.days, "ZoneInfo", lambda key: _Zone(key, self.zones))
             with nullcontext() if self.real else light_files():
                 yield
@@ -137,10 +151,11 @@ class History:
     def finish(self) -> None:
         """Clean up, and let the lake prove itself."""
         self.store.plant()
-        lake = self.pipeline(LocalEngine(self.topic)).lake
+        lake = self.on_store
         holder = LockHolder(run_id="clean", host="here", pid=1, since=WALL_CLOCK)
         self.counts["orphans cleaned"] += len(clean(lake, holder))
-        assert lake.staged_runs() == []
+        assert lake.orphans() == []
+        self.store.show()
         self.look(moving=False)
         if self.real:
             found = verify(lake, None, lambda *_: None, Level.KAFKA, lambda: self.topic)
@@ -316,7 +331,7 @@ class History:
             shutil.rmtree(aside, ignore_errors=True)
             shutil.copytree(folder, aside)
             shutil.rmtree(folder)
-            self.store.disk = Disk.load(self.store.root)
+            self.store.reload()
             return folder, "gone", b""
         if not files or not damage:
             return folder, "", b""
@@ -325,7 +340,7 @@ class History:
         path.unlink()
         if damage == "cut":
             path.write_bytes(text[: len(text) // 2])
-        self.store.disk = Disk.load(self.store.root)
+        self.store.reload()
         return path, path.name, text
 
     def _restore(self, saved: tuple[Path, str, bytes]) -> None:
@@ -333,9 +348,10 @@ class History:
         if name == "gone":
             shutil.copytree(self.folder.parent / "aside", path)
         elif name:
+            path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(text)
         if name:
-            self.store.disk = Disk.load(self.store.root)
+            self.store.reload()
 
     def _rebuilt(self, day: date, fault: Fault | None) -> str:
         self.store.plant(fault)
@@ -346,6 +362,8 @@ class History:
             return "crash"
         except KafkaDailyError as stopped:
             return type(stopped).__name__
+        finally:
+            self.store.show()
         self.made = max(self.store.kinds.total() - made, 1)
         return "done"
 
@@ -432,7 +450,7 @@ class History:
             tombstones=Tombstones.SKIP if self.rules.skip_tombstones else Tombstones.QUARANTINE,
         )
         late = Late.AMEND if self.amend else Late.SET_ASIDE
-        return pipeline(
+        made = pipeline(
             self.folder,
             self.topic,
             engine=engine,
@@ -442,6 +460,7 @@ class History:
             late=late,
             **changed,
         )
+        return replace(made, lake=self.on_store)
 
     def run(
         self,
@@ -470,6 +489,8 @@ class History:
             assert outcome.already or not refusals.must, f"done, and not refused with {refusals.must}"
             result = "done"
             self.made = max(self.store.kinds.total() - made, 1)
+        finally:
+            self.store.show()
         if self.store.injected > struck and result in ("StoreFailed", "NotPublished", "AuditFailed"):
             result = "store"
         lawful = {"done", "crash", "store", *refusals.may, *also}
@@ -601,7 +622,7 @@ def _killed_after(step: Callable[..., Any]) -> Callable[..., Any]:
     return killed
 
 
-def play_many(count: int, seed: int, *, real: bool) -> tuple[Counter[str], str]:
+def play_many(count: int, seed: int, *, real: bool, memory: bool) -> tuple[Counter[str], str]:
     """Play random histories; give what was injected, and how one failed or nothing. Runs in any process."""
     counts: Counter[str] = Counter()
     structlog.configure(processors=[_drop])
@@ -617,7 +638,7 @@ def play_many(count: int, seed: int, *, real: bool) -> tuple[Counter[str], str]:
     )
     @hypothesis.given(scripts)
     def histories(script: Script) -> None:
-        play(script, counts, real=real)
+        play(script, counts, real=real, memory=memory)
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(jobs.day.execute, "_versions", lambda: {"kafka-daily": "0"})
@@ -632,11 +653,12 @@ def _drop(*_: object) -> dict[str, object]:
     raise structlog.DropEvent
 
 
-def play(script: Script, counts: Counter[str], *, real: bool) -> None:
+def play(script: Script, counts: Counter[str], *, real: bool, memory: bool = False) -> None:
     """Play one history in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="history-", dir=MEMORY if MEMORY.is_dir() else None))
     try:
-        History(folder, script, counts, real=real).play()
+        History(folder, script, counts, real=real, memory=memory).play()
+        counts[f"lakes: {'in memory' if memory else 'folder'}"] += 1
     finally:
         with suppress(OSError):
             shutil.rmtree(folder)

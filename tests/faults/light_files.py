@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ def light_files() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pq, "ParquetWriter", LightWriter)
         patched.setattr(pq, "ParquetFile", LightFile)
-        patched.setattr(pq, "read_schema", lambda path: LightFile(path).schema_arrow)
+        patched.setattr(pq, "read_schema", lambda file: LightFile(file).schema_arrow)
         patched.setattr(pq, "read_metadata", LightFooter)
         yield
 
@@ -53,15 +54,15 @@ class LightWriter:
 class LightFooter:
     """What a LightWriter's file says of itself, as `pq.read_metadata` would."""
 
-    def __init__(self, path: str | Path) -> None:
-        self.metadata = {key.encode(): value.encode() for key, value in _read(Path(path))[1].items()}
+    def __init__(self, file: BufferedIOBase) -> None:
+        self.metadata = {key.encode(): value.encode() for key, value in _read(file)[1].items()}
 
 
 class LightFile:
     """Reads what a LightWriter wrote, as `pq.ParquetFile` would."""
 
-    def __init__(self, path: str | Path) -> None:
-        self._table, _ = _read(Path(path))
+    def __init__(self, file: BufferedIOBase) -> None:
+        self._table, _ = _read(file)
         self.schema_arrow, self.num_row_groups = self._table.schema, 1
 
     def read_row_group(self, group: int, columns: list[str], use_threads: bool) -> pa.Table:
@@ -71,13 +72,14 @@ class LightFile:
         return self._table.to_batches()
 
 
-def _read(path: Path) -> tuple[pa.Table, dict[str, str]]:
+def _read(file: BufferedIOBase) -> tuple[pa.Table, dict[str, str]]:
     """Read a table and the metadata behind it, as Parquet's footer would hold it."""
-    content = path.read_bytes()
+    file.seek(0)
+    content = file.read()
     end = len(content) - 4
     begin = end - int.from_bytes(content[end:], "big")
     if not 0 < begin <= end:
-        raise pa.ArrowInvalid(f"{path} is too small: it has no footer")
+        raise pa.ArrowInvalid(f"{file} is too small: it has no footer")
     return pa.ipc.open_file(pa.py_buffer(content[:begin])).read_all(), json.loads(content[begin:end])
 
 
@@ -92,7 +94,8 @@ def _rows(table: pa.Table) -> Iterator[Row]:
 
 def light_rows(path: Path) -> Iterable[Row]:
     """Read rows that were written the light way."""
-    return _rows(_read(path)[0])
+    with path.open("rb") as file:
+        return list(_rows(_read(file)[0]))
 
 
 def parquet_rows(path: Path) -> Iterable[Row]:

@@ -1,8 +1,7 @@
 """A store that fails when told to, and forgets what was not fsynced when its power fails.
 
-Relies on `jobs.lake.posix` changing the store by calls of `os`, `shutil.rmtree` and `_exchange` alone, in
-whose place `FaultyOs` is put. It does each change for real, keeps a model of what is durable beside it, and
-refuses calls that it has no model of. It never makes a lake safer than a disk would.
+Relies on a lake changing by the calls of its `System` alone, for which it is passed. It does each change for
+real, and keeps a model of what is durable beside it. It never makes a lake safer than a disk would.
 """
 
 # it stands in the place of `os`, and calls it
@@ -15,28 +14,20 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
-import pytest
-
-import jobs.lake.posix
+from jobs.lake.store import System
 from tests.support.local_engine import Crash
 
 T = TypeVar("T")
 ROOT: Final = 0
 NAMING: Final = frozenset({"mkdir", "open", "rename", "link", "unlink", "rmdir", "exchange"})
 """The kinds of change that a reader of names can see."""
-UNMODELLED: Final = frozenset(
-    {"chmod", "chown", "copy_file_range", "fchmod", "fchown", "fdopen", "ftruncate", "makedirs", "mkfifo"}
-    | {"mknod", "posix_fallocate", "pwritev", "remove", "removedirs", "renames", "replace", "sendfile"}
-    | {"splice", "symlink", "utime", "writev"}
-)
-exchange = jobs.lake.posix._exchange
+_ALIVE: WeakValueDictionary[str, FaultyOs] = WeakValueDictionary()
 
 Keeps = Callable[[], bool]
 """Says of one change that was not made durable whether the disk wrote it early."""
@@ -235,11 +226,12 @@ class Fault:
     of: frozenset[str] | None = None
 
 
-class FaultyOs:
-    """Stands in the place of the module `os` in `jobs.lake.posix`, over one real folder."""
+class FaultyOs(System):
+    """The system's calls over one real folder, each of which may fail."""
 
     def __init__(self, root: Path) -> None:
         """Watch over a folder; all that is in it is durable."""
+        _ALIVE[str(root)] = self
         self.root = root
         self.disk = Disk.load(root)
         self.fault: Fault | None = None
@@ -279,14 +271,16 @@ class FaultyOs:
         self.disk.store(self.root)
         self.plant()
 
-    @contextmanager
-    def in_place(self) -> Iterator[None]:
-        """Let all changes of a lake go through this store."""
-        with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(jobs.lake.posix, "os", self)
-            patched.setattr(jobs.lake.posix, "shutil", SimpleNamespace(rmtree=self.rmtree))
-            patched.setattr(jobs.lake.posix, "_exchange", self.exchange)
-            yield
+    def __reduce__(self) -> Any:
+        """Stay the same store in a task, which gets its lake pickled."""
+        return _alive, (str(self.root),)
+
+    def show(self) -> None:
+        """Do nothing: the folder shows what is there."""
+
+    def reload(self) -> None:
+        """Take what somebody made of the folder, all of it durable."""
+        self.disk = Disk.load(self.root)
 
     def require_all_seen(self) -> None:
         """Check that the real folder is what the model says: no change went past it."""
@@ -297,18 +291,13 @@ class FaultyOs:
         }
         assert there == model, f"changed behind the harness: {_unlike(there, model)}"
 
-    def __getattr__(self, name: str) -> Any:
-        if name in UNMODELLED:
-            raise NotImplementedError(f"os.{name}: no model of it")
-        return getattr(os, name)
-
     # -- the changes
 
-    def mkdir(self, path: Path | str, mode: int = 0o777) -> None:
+    def mkdir(self, path: Path, mode: int = 0o777) -> None:
         """Make a folder."""
         self._change("mkdir", lambda: os.mkdir(path, mode), lambda _: self._add(path, folder=True))
 
-    def open(self, path: Path | str, flags: int, mode: int = 0o777) -> int:
+    def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
         """Open a file or folder; with O_CREAT it is a change."""
         if not flags & os.O_CREAT:
             file = os.open(path, flags)
@@ -363,7 +352,7 @@ class FaultyOs:
             return
         self._change("fsync", lambda: None, lambda _: self.disk.sync(self._files[file]), file)
 
-    def rename(self, source: Path | str, target: Path | str) -> None:
+    def rename(self, source: Path, target: Path) -> None:
         """Rename; the new name carries it."""
         node = self.disk.find(self._parts(source))
         self._change(
@@ -374,28 +363,28 @@ class FaultyOs:
             ),
         )
 
-    def link(self, source: Path | str, target: Path | str) -> None:
+    def link(self, source: Path, target: Path) -> None:
         """Give a file another name."""
         node = self.disk.find(self._parts(source))
         self._change(
             "link", lambda: os.link(source, target), lambda _: self.disk.change(self._to(target, node))
         )
 
-    def unlink(self, path: Path | str) -> None:
+    def unlink(self, path: Path) -> None:
         """Take a name away."""
         self._change("unlink", lambda: os.unlink(path), lambda _: self.disk.change(self._to(path, None)))
 
-    def rmdir(self, path: Path | str) -> None:
+    def rmdir(self, path: Path) -> None:
         """Remove an empty folder."""
         self._change("rmdir", lambda: os.rmdir(path), lambda _: self.disk.change(self._to(path, None)))
 
-    def rmtree(self, path: Path | str) -> None:
+    def rmtree(self, path: Path) -> None:
         """Remove a folder name by name, each of which is a change."""
         for entry in sorted(os.scandir(path), key=lambda entry: entry.name):
             if entry.is_dir(follow_symlinks=False):
-                self.rmtree(entry.path)
+                self.rmtree(Path(entry.path))
             else:
-                self.unlink(entry.path)
+                self.unlink(Path(entry.path))
         self.rmdir(path)
 
     def exchange(self, one: Path, other: Path) -> None:
@@ -403,7 +392,7 @@ class FaultyOs:
         first, second = self.disk.find(self._parts(one)), self.disk.find(self._parts(other))
         self._change(
             "exchange",
-            lambda: exchange(one, other),
+            lambda: System.exchange(self, one, other),
             lambda _: self.disk.change(self._to(other, first), self._to(one, second), whole=True),
         )
 
@@ -453,14 +442,14 @@ class FaultyOs:
             self.disk.torn.add(self._files[file])
         raise OSError(fault.error, os.strerror(fault.error), kind)
 
-    def _parts(self, path: Path | str) -> tuple[str, ...]:
+    def _parts(self, path: Path) -> tuple[str, ...]:
         return Path(path).relative_to(self.root).parts
 
-    def _to(self, path: Path | str, node: int | None) -> Name:
+    def _to(self, path: Path, node: int | None) -> Name:
         *folder, name = self._parts(path)
         return Name(self.disk.find(tuple(folder)), name, node)
 
-    def _add(self, path: Path | str, *, folder: bool) -> None:
+    def _add(self, path: Path, *, folder: bool) -> None:
         node = next(self.disk.numbers)
         if folder:
             self.disk.seen[node] = {}
@@ -468,11 +457,16 @@ class FaultyOs:
             self.disk.text[node] = bytearray()
         self.disk.change(self._to(path, node))
 
-    def _opened(self, file: int, path: Path | str) -> None:
+    def _opened(self, file: int, path: Path) -> None:
         self._files[file] = self.disk.find(self._parts(path))
 
     def _text(self, file: int) -> bytearray:
         return self.disk.text[self._files[file]]
+
+
+def _alive(root: str) -> FaultyOs:
+    """Return the store that stands for a folder in this process."""
+    return _ALIVE[root]
 
 
 def _unlike(there: dict[Path, Any], model: dict[Path, Any]) -> list[str]:

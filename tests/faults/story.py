@@ -30,7 +30,9 @@ from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import Outcome, run_day
 from jobs.lake.clean import clean, orphans
-from jobs.lake.posix import Lake, LockHolder
+from jobs.lake.port import LockHolder
+from jobs.lake.posix import PosixLake
+from jobs.lake.store import Store
 from offsets.errors import NotPublished, StoreFailed
 from tests.faults.store import Fault, FaultyOs, Keeps, nothing
 from tests.reference import Coordinate
@@ -127,7 +129,7 @@ class Story:
         assert {path.name for path in lake.iterdir()} <= known
         staging = lake / "_staging"
         left = sorted(path.name for path in staging.iterdir()) if staging.exists() else []
-        assert [each.name for each in orphans(Lake(lake))] == left
+        assert [each.name for each in orphans(PosixLake(lake))] == left
 
 
 @cache
@@ -258,8 +260,7 @@ class Trial:
 
     def run(self, **changed: Any) -> Outcome:
         """Run the day on the faulty store."""
-        with self.store.in_place():
-            return self.story.run(self.lake, self.day, **changed)
+        return self.story.run(self.lake, self.day, system=self.store, **changed)
 
     def stopped(self, fault: Fault, **changed: Any) -> Exception | None:
         """Run the day in a process of its own, with a fault ahead; give what ended it."""
@@ -294,9 +295,8 @@ class Trial:
         self.power_loss()
         self.confirm()
         self.require()
-        with self.store.in_place():
-            clean(Lake(self.lake), HOLDER)
-        assert orphans(Lake(self.lake)) == []
+        clean(PosixLake(self.lake, Store(self.store)), HOLDER)
+        assert orphans(PosixLake(self.lake)) == []
         self.require()
         _SETTLED.add(state)
 

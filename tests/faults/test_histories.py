@@ -1,8 +1,9 @@
 """Random histories against the reference, other ones each time, and each law after each step.
 
-Of ten seeds one writes real Parquet, the others Arrow's own files. A red run says the smallest history that
-fails, and how to play it again: KAFKA_DAILY_HISTORY_SEED is the seed of the first batch, and as many are
-played as KAFKA_DAILY_HISTORIES says. `./run.sh prove` plays so many that each thing must happen often.
+Of ten seeds one writes real Parquet, the others Arrow's own files; of four, the lakes of one are in memory.
+A red run says the smallest history that fails, and how to play it again: KAFKA_DAILY_HISTORY_SEED is the seed
+of the first batch, and as many are played as KAFKA_DAILY_HISTORIES says. `./run.sh prove` plays so many that
+each thing must happen often.
 """
 
 from __future__ import annotations
@@ -21,14 +22,13 @@ from typing import Final
 
 import pytest
 
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.errors import AuditFailed
 from tests.faults.histories import AFTER_THE_COMMIT, History, play_many
 from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
-from tests.faults.store import Disk
 from tests.reference import DAY
 from tests.support.local_engine import LocalEngine
 
@@ -41,6 +41,9 @@ PROOF: Final = 2_000
 BATCH: Final = 25
 REAL_EVERY: Final = 10
 """Of so many seeds one writes Parquet."""
+
+MEMORY_EVERY: Final = 4
+"""Of so many seeds the lakes of one are in memory."""
 
 INJECTED: Final = {
     "fault: crash": 100,
@@ -85,6 +88,8 @@ INJECTED: Final = {
     "rebuilds before the rerun": 20,
     "orphans cleaned": 500,
     "lakes verified": 100,
+    "lakes: in memory": 200,
+    "lakes: folder": 1_000,
     "fate: IN_DAY": 2_000,
     "fate: AMENDED": 500,
     "fate: SET_ASIDE": 500,
@@ -120,7 +125,10 @@ def played(seeds: range) -> Counter[str]:
     counts: Counter[str] = Counter()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         try:
-            batches = [(seed, pool.submit(play_many, BATCH, seed, real=is_real(seed))) for seed in seeds]
+            batches = [
+                (seed, pool.submit(play_many, BATCH, seed, real=is_real(seed), memory=in_memory(seed)))
+                for seed in seeds
+            ]
             for seed, batch in batches:
                 found, failure = batch.result()
                 counts += found
@@ -135,6 +143,11 @@ def played(seeds: range) -> Counter[str]:
 def is_real(seed: int) -> bool:
     """Return whether the histories of a seed write Parquet; one batch alone does what it did among others."""
     return seed % REAL_EVERY == 0
+
+
+def in_memory(seed: int) -> bool:
+    """Return whether the lakes of a seed are in memory, and no folders; of Parquet too, some are."""
+    return seed // REAL_EVERY % MEMORY_EVERY == 0 if is_real(seed) else seed % MEMORY_EVERY == 0
 
 
 def too_seldom(counts: Counter[str]) -> dict[str, int]:
@@ -167,7 +180,7 @@ def told(tmp_path: Path) -> Iterator[History]:
 
 def delete(told: History, day: date) -> None:
     shutil.rmtree(told.folder / f"date={day}")
-    told.store.disk = Disk.load(told.store.root)
+    told.store.reload()
     told.store.plant()
 
 
@@ -196,7 +209,7 @@ def test_a_day_that_was_rebuilt_without_its_manifest_can_be_rebuilt_again(told: 
     delete(told, SECOND)
     for _ in range(2):
         build_again(told, SECOND)
-        found = verify(Lake(told.folder), None, lambda *_: None, Level.RECORDS)
+        found = verify(PosixLake(told.folder), None, lambda *_: None, Level.RECORDS)
         assert found.problems == ()
 
 

@@ -15,7 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,6 @@ import jobs.day.commit
 import jobs.day.compare
 import jobs.day.execute
 import jobs.lake.late
-import jobs.lake.posix
 import jobs.task.classify
 import jobs.task.small_files
 import jobs.task.task
@@ -45,7 +43,11 @@ from jobs.day.commit import recommit
 from jobs.day.execute import lock_holder
 from jobs.lake.clean import clean, orphans
 from jobs.lake.late import finish_moves
-from jobs.lake.posix import Lake, LockHolder, NewFile
+from jobs.lake.names import parent
+from jobs.lake.port import DayContents, LockHolder
+from jobs.lake.posix import PosixLake
+from jobs.lake.posix_file import PosixFile
+from jobs.lake.store import System
 from jobs.rebuild import rebuild_day
 from jobs.record.decode import Decoder
 from jobs.task.classify import CODE
@@ -59,12 +61,11 @@ from offsets.plan import next_checkpoint
 from offsets.ranges import Offsets
 from tests.faults.histories import AFTER_THE_COMMIT, MEMORY, History
 from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
-from tests.faults.store import Fault, FaultyOs, nothing, some
+from tests.faults.store import Fault, nothing, some
 from tests.reference import DAY
 from tests.support.local_engine import Crash, LocalEngine
 
 Patch = pytest.MonkeyPatch
-STORE: Any = jobs.lake.posix
 SECOND, THIRD = FIRST + DAY, FIRST + 2 * DAY
 
 
@@ -146,11 +147,11 @@ def _files_of_failed_attempts_kept(patched: Patch) -> None:
     """Believe the folders instead of the reports of successful tasks."""
     real = jobs.task.small_files.merge_small_files
 
-    def all_found(written: list[WrittenFile], folder: Path, *rest: Any) -> list[WrittenFile]:
+    def all_found(lake: Any, written: list[WrittenFile], folder: str, *rest: Any) -> list[WrittenFile]:
         paths = {file.path for file in written}
-        found = [str(path) for path in (folder.parent / "attempts").rglob("*.part")]
-        more = [replace(written[0], path=path) for path in found if path not in paths]
-        return real([*written, *more], folder, *rest)
+        found = [ref for ref in lake.files_below(f"{parent(folder)}/attempts") if ref.endswith(".part")]
+        more = [replace(written[0], path=ref) for ref in found if ref not in paths]
+        return real(lake, [*written, *more], folder, *rest)
 
     patched.setattr(jobs.task.small_files, "merge_small_files", all_found)
 
@@ -194,57 +195,57 @@ def _moves_not_finished_first(patched: Patch) -> None:
 
 
 def _unlink_before_the_targets_fsync(patched: Patch) -> None:
-    def hasty(self: Lake, source: Path, target: Path) -> bool:
-        if not source.exists():
+    def hasty(self: PosixLake, source: str, target: str) -> bool:
+        from_, to, store = self.root / source, self.root / target, self._store
+        if not from_.exists():
             return False
-        if not target.exists():
-            STORE.os.link(source, target)
-        STORE.os.unlink(source)
-        jobs.lake.posix.sync_folder(source.parent)
-        jobs.lake.posix.sync_folder(target.parent)
+        if not to.exists():
+            store.link(from_, to)
+        store.unlink(from_)
+        store.sync_folder(from_.parent)
+        store.sync_folder(to.parent)
         return True
 
-    patched.setattr(Lake, "amend", hasty)
+    patched.setattr(PosixLake, "bring", hasty)
 
 
 def _rename_for_link(patched: Patch) -> None:
-    def renamed(self: Lake, source: Path, target: Path) -> bool:
-        there = source.exists()
+    def renamed(self: PosixLake, source: str, target: str) -> bool:
+        there = (self.root / source).exists()
         if there:
-            source.rename(target)
+            (self.root / source).rename(self.root / target)
         return there
 
-    patched.setattr(Lake, "amend", renamed)
+    patched.setattr(PosixLake, "bring", renamed)
 
 
 def _manifest_after_the_rename(patched: Patch) -> None:
     """Rename the folder, and write the commit record into it then."""
-    write, commit = jobs.day.commit._write, Lake.commit
-    waiting: list[bytes] = []
-    patched.setattr(jobs.day.commit, "_write", lambda path, text: waiting.append(text))
+    commit = PosixLake.commit
 
-    def committed(self: Lake, staged: Path, day: Any) -> Path:
-        folder = commit(self, staged, day)
-        write(folder / "_manifest.json", waiting.pop())
-        return folder
+    def committed(self: PosixLake, staged: str, day: Any, contents: DayContents) -> None:
+        commit(self, staged, day, replace(contents, texts={}))
+        for name, text in contents.texts.items():
+            file = PosixFile(self.day_folder(day) / name, name, self._store.system)
+            file.write(text)
+            file.make_durable()
 
-    patched.setattr(Lake, "commit", committed)
+    patched.setattr(PosixLake, "commit", committed)
 
 
 def _rename_not_made_durable(patched: Patch) -> None:
-    def committed(self: Lake, staged: Path, day: Any) -> Path:
-        jobs.lake.posix.move(staged, self.day_folder(day))
-        return self.day_folder(day)
+    def committed(self: PosixLake, staged: str, day: Any, contents: DayContents) -> None:
+        self._store.move(self._put_together(staged, contents), self.day_folder(day))
 
-    patched.setattr(Lake, "commit", committed)
+    patched.setattr(PosixLake, "commit", committed)
 
 
 def _files_not_made_durable(patched: Patch) -> None:
-    def released(self: NewFile) -> str:
+    def released(self: PosixFile) -> str:
         self._release()
         return self._hash.hexdigest()
 
-    patched.setattr(NewFile, "make_durable", released)
+    patched.setattr(PosixFile, "make_durable", released)
 
 
 def _gaps_not_probed(patched: Patch) -> None:
@@ -318,7 +319,7 @@ def _late_policy_of_the_rerun(patched: Patch) -> None:
         config.append(pipeline.settings.late)
         return lock_holder(pipeline)
 
-    def by_config(lake: Lake, manifest: Manifest) -> Any:
+    def by_config(lake: PosixLake, manifest: Manifest) -> Any:
         return finish_moves(lake, manifest) if config[-1] is Late.AMEND else {}
 
     patched.setattr(jobs.daily, "lock_holder", noted)
@@ -326,7 +327,7 @@ def _late_policy_of_the_rerun(patched: Patch) -> None:
 
 
 def _rebuild_moves_late_rows(patched: Patch) -> None:
-    patched.setattr(CarriedOver, "to_place", lambda self, files, *_: tuple(files))
+    patched.setattr(CarriedOver, "to_place", lambda self, lake, files, *_: tuple(files))
 
 
 def _rebuild_compares_counts(patched: Patch) -> None:
@@ -346,14 +347,12 @@ def _rebuild_forgets_amendments(patched: Patch) -> None:
 
 
 def _clean_without_the_rename(patched: Patch) -> None:
-    def removed(self: Lake, staged: Path) -> None:
-        try:
-            STORE.shutil.rmtree(staged)
-            STORE.os.rmdir(staged.parent)
-        except OSError:
-            pass
+    def removed(self: PosixLake, staged: str) -> None:
+        with suppress(OSError):
+            self._store.system.rmtree(self.root / staged)
+            self._store.system.rmdir((self.root / staged).parent)
 
-    patched.setattr(Lake, "discard_staging", removed)
+    patched.setattr(PosixLake, "discard", removed)
 
 
 def _hash_not_compared(patched: Patch) -> None:
@@ -451,7 +450,7 @@ def _moves_and_a_loss_of_power() -> None:
     told = history()
     with told.in_place(), _folder_of(told):
         _play_until_killed(told)
-        manifest = read_ledger(Lake(told.folder)).newest
+        manifest = read_ledger(told.on_store).newest
         assert manifest is not None
         rows = sum(file.rows for file in manifest.files if file.target)
         saved = told.folder.parent.with_suffix(".saved")
@@ -462,9 +461,9 @@ def _moves_and_a_loss_of_power() -> None:
                     _restored(told, saved)
                     told.store.plant(Fault(at=at))
                     with suppress(Crash):
-                        finish_moves(Lake(told.folder), manifest)
+                        finish_moves(told.on_store, manifest)
                     told.store.power_loss(keeps)
-                    finish_moves(Lake(told.folder), manifest)
+                    finish_moves(told.on_store, manifest)
                     amended = told.folder.glob(f"date=*/late-{THIRD}-*")
                     left = sum(len(told.reader.read(path).rows) for path in amended)
                     assert left == rows, f"{rows - left} late rows are gone"
@@ -475,19 +474,20 @@ def _moves_and_a_loss_of_power() -> None:
 def _restored(told: History, saved: Path) -> None:
     shutil.rmtree(told.folder)
     shutil.copytree(saved / told.folder.name, told.folder)
-    told.store.disk = FaultyOs(told.store.root).disk
+    told.store.reload()
 
 
 def _a_taken_name() -> None:
     told = history()
     with told.in_place(), _folder_of(told):
         _play_until_killed(told)
-        manifest = read_ledger(Lake(told.folder)).newest
+        manifest = read_ledger(told.on_store).newest
         assert manifest is not None
-        (_, _, target), *_ = jobs.lake.late.late_moves(Lake(told.folder), manifest)
+        (_, _, ref), *_ = jobs.lake.late.late_moves(manifest)
+        target = told.folder / ref
         target.write_bytes(b"somebody's")
         with pytest.raises(LedgerBroken):
-            finish_moves(Lake(told.folder), manifest)
+            finish_moves(told.on_store, manifest)
         assert target.read_bytes() == b"somebody's"
 
 
@@ -583,11 +583,11 @@ def _a_zombie_in_an_orphan() -> None:
     """A worker that outlived its run writes into its folder while that is removed."""
     told = history()
     with _folder_of(told):
-        lake = Lake(told.folder)
-        attempt = lake.stage(FIRST, "dead") / "attempts" / "1-a"
+        lake = PosixLake(told.folder)
+        attempt = lake.root / lake.stage(FIRST, "dead") / "attempts" / "1-a"
         attempt.mkdir(parents=True)
 
-        def slow(folder: Path) -> None:
+        def slow(self: System, folder: Path) -> None:
             if attempt.is_dir():
                 (attempt / "00001.parquet.part").write_bytes(b"zombie")
                 raise OSError("directory not empty")
@@ -595,7 +595,7 @@ def _a_zombie_in_an_orphan() -> None:
 
         holder = LockHolder(run_id="c", host="h", pid=1, since=datetime(2026, 4, 1, tzinfo=UTC))
         with pytest.MonkeyPatch.context() as patched:
-            patched.setattr(jobs.lake.posix, "shutil", SimpleNamespace(rmtree=slow))
+            patched.setattr(System, "rmtree", slow)
             clean(lake, holder)
         assert orphans(lake) == []
 
@@ -608,11 +608,11 @@ def _a_byte_that_was_changed() -> None:
             told.produce(FIRST, came(hour=hour))
         run_day(told.pipeline(LocalEngine(told.topic)), FIRST)
         (file,) = told.folder.glob("date=*/*.parquet")
-        assert verify(Lake(told.folder), None, lambda *_: None).problems == ()
+        assert verify(told.on_store, None, lambda *_: None).problems == ()
         text = bytearray(file.read_bytes())
         text[20] ^= 1
         file.write_bytes(text)
-        assert verify(Lake(told.folder), None, lambda *_: None).problems, "a changed byte was not noticed"
+        assert verify(told.on_store, None, lambda *_: None).problems, "a changed byte was not noticed"
 
 
 class _folder_of:

@@ -12,7 +12,8 @@ import pytest
 
 from jobs.config import Late
 from jobs.lake.clean import orphans
-from jobs.lake.posix import NEXT_STEP, Lake
+from jobs.lake.posix import PosixLake
+from jobs.lake.refusals import NEXT_STEP
 from offsets.errors import NotPublished, StoreFailed
 from tests.faults.store import Fault
 from tests.faults.story import Trial, four_days, memory_folder, states
@@ -105,7 +106,7 @@ def test_a_store_without_links_is_refused_before_anything_is_read(error: int, tm
     assert "late: set_aside" in ended.do
     assert engine.jobs == 0
     assert not trial.committed
-    assert orphans(Lake(trial.lake)) == []
+    assert orphans(PosixLake(trial.lake)) == []
     trial.settle()
 
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-import jobs.day.commit
-import jobs.lake.posix
 from jobs.config import Late
-from jobs.lake.posix import Lake, NewFile, make_folder, move, sync_folder
+from jobs.lake.port import DayContents
+from jobs.lake.posix import PosixLake
+from jobs.lake.posix_file import PosixFile
+from jobs.lake.store import Store
 from offsets.errors import EarlierDayMissing, LedgerBroken
 from tests.faults import story
 from tests.faults.store import Fault, FaultyOs, Keeps, everything, nothing, some
@@ -348,52 +349,43 @@ def test_a_change_behind_the_harness_is_told(store: FaultyOs) -> None:
     (store.root / "a" / "sneaked").write_bytes(b"")
     with pytest.raises(AssertionError, match="a/sneaked"):
         store.require_all_seen()
-    with pytest.raises(NotImplementedError, match=r"os\.replace"):
-        store.replace(store.root / "a", store.root / "c")
 
 
 # -- the harness sees a protocol that lacks one of its rules
 
 
-def os_now() -> FaultyOs:
-    """Give what stands in the place of `os`."""
-    found = vars(jobs.lake.posix)["os"]
-    assert isinstance(found, FaultyOs)
-    return found
-
-
-def amend_in_the_wrong_order(self: Lake, source: Path, target: Path) -> bool:
-    if source.exists():
-        os_now().link(source, target)
-        os_now().unlink(source)
-    sync_folder(source.parent)
-    sync_folder(target.parent)
+def bring_in_the_wrong_order(self: PosixLake, source: str, target: str) -> bool:
+    from_, to = self.root / source, self.root / target
+    if from_.exists():
+        self._store.link(from_, to)
+        self._store.unlink(from_)
+    self._store.sync_folder(from_.parent)
+    self._store.sync_folder(to.parent)
     return True
 
 
-def amend_by_copying(self: Lake, source: Path, target: Path) -> bool:
-    copy = NewFile(target)
-    copy.write(source.read_bytes())
+def bring_by_copying(self: PosixLake, source: str, target: str) -> bool:
+    copy = PosixFile(self.root / target, target, self._store.system)
+    copy.write((self.root / source).read_bytes())
     copy.make_durable()
-    os_now().unlink(source)
+    self._store.unlink(self.root / source)
     return True
 
 
-def commit_without_a_sync(self: Lake, staged: Path, day: date) -> Path:
-    move(staged, self.day_folder(day))
-    return self.day_folder(day)
+def commit_without_a_sync(self: PosixLake, staged: str, day: date, contents: DayContents) -> None:
+    self._store.move(self._put_together(staged, contents), self.day_folder(day))
 
 
-def commit_file_by_file(self: Lake, staged: Path, day: date) -> Path:
-    make_folder(self.day_folder(day))
-    for path in sorted(staged.iterdir()):
-        move(path, self.day_folder(day) / path.name)
-    sync_folder(self.day_folder(day))
-    sync_folder(self.root)
-    return self.day_folder(day)
+def commit_file_by_file(self: PosixLake, staged: str, day: date, contents: DayContents) -> None:
+    folder = self._put_together(staged, contents)
+    self._store.make_folder(self.day_folder(day))
+    for path in sorted(folder.iterdir()):
+        self._store.move(path, self.day_folder(day) / path.name)
+    self._store.sync_folder(self.day_folder(day))
+    self._store.sync_folder(self.root)
 
 
-def make_durable_in_name_alone(self: NewFile) -> str:
+def make_durable_in_name_alone(self: PosixFile) -> str:
     self._release()
     return self._hash.hexdigest()
 
@@ -401,13 +393,13 @@ def make_durable_in_name_alone(self: NewFile) -> str:
 @pytest.mark.parametrize(
     "where, rule, broken",
     [
-        (Lake, "amend", amend_in_the_wrong_order),
-        (Lake, "amend", amend_by_copying),
-        (Lake, "commit", commit_without_a_sync),
-        (Lake, "commit", commit_file_by_file),
-        (NewFile, "make_durable", make_durable_in_name_alone),
-        (jobs.day.commit, "sync_folder", lambda folder: None),
-        (jobs.lake.posix, "sync_folder", lambda folder: None),
+        (PosixLake, "bring", bring_in_the_wrong_order),
+        (PosixLake, "bring", bring_by_copying),
+        (PosixLake, "commit", commit_without_a_sync),
+        (PosixLake, "commit", commit_file_by_file),
+        (PosixFile, "make_durable", make_durable_in_name_alone),
+        (Store, "sync_all", lambda self, folder: None),
+        (Store, "sync_folder", lambda self, folder: None),
     ],
 )
 def test_a_broken_rule_is_noticed(

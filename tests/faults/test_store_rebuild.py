@@ -19,9 +19,10 @@ import pytest
 
 from jobs.context import Pipeline
 from jobs.daily import Outcome
-from jobs.lake import posix
 from jobs.lake.clean import clean
-from jobs.lake.posix import Lake
+from jobs.lake.port import DayContents
+from jobs.lake.posix import PosixLake
+from jobs.lake.store import Store
 from jobs.rebuild import rebuild_day
 from offsets.commit_log import read_manifest
 from offsets.errors import StoreFailed
@@ -91,7 +92,7 @@ class Rebuild(Trial):
 
     @property
     def revision(self) -> int:
-        manifest = read_manifest(Lake(self.lake), self.day)
+        manifest = read_manifest(PosixLake(self.lake), self.day)
         assert manifest is not None
         return manifest.revision
 
@@ -155,7 +156,7 @@ def walk(trial: Trial, chance: random.Random, steps: int) -> Iterator[str]:
     """Do what a user may do in any order, with a fault each time; tell what was done."""
     told = four_days(1)
     for _ in range(steps):
-        committed = len(Lake(trial.lake).days())
+        committed = len(PosixLake(trial.lake).days())
         number = chance.choice([committed, committed, *range(committed)])
         fresh = number >= committed
         if number >= len(told.days):
@@ -166,8 +167,7 @@ def walk(trial: Trial, chance: random.Random, steps: int) -> Iterator[str]:
         name = "run" if trial.story is told else "rebuild"
         yield f"{name} of day {number}, {mode.fail(trial, chance.randint(1, 60))}"
         if chance.random() < 0.2:
-            with trial.store.in_place():
-                clean(Lake(trial.lake), HOLDER)
+            clean(PosixLake(trial.lake, Store(trial.store)), HOLDER)
             yield "clean"
 
 
@@ -198,20 +198,21 @@ def test_any_row_of_faulty_runs_and_rebuilds_ends_in_the_same_rows(seed: int) ->
 # -- the harness sees a protocol that lacks one of its rules
 
 
-def exchange_without_a_sync(self: Lake, staged: Path, day: date) -> None:
-    posix._exchange(staged, self.day_folder(day))
+def exchange_without_a_sync(self: PosixLake, staged: str, day: date, contents: DayContents) -> None:
+    self._store.exchange(self._put_together(staged, contents), self.day_folder(day))
 
 
-def exchange_in_two_steps(self: Lake, staged: Path, day: date) -> None:
-    posix.move(self.day_folder(day), staged.with_name("old"))
-    posix.move(staged, self.day_folder(day))
-    posix.sync_folder(self.root)
+def exchange_in_two_steps(self: PosixLake, staged: str, day: date, contents: DayContents) -> None:
+    folder = self._put_together(staged, contents)
+    self._store.move(self.day_folder(day), folder.with_name("old"))
+    self._store.move(folder, self.day_folder(day))
+    self._store.sync_folder(self.root)
 
 
 @pytest.mark.parametrize("broken", [exchange_without_a_sync, exchange_in_two_steps])
 def test_a_broken_rule_is_noticed(broken: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Rebuild(tmp_path, OLDEST)
     monkeypatch.setattr(story, "_SETTLED", set())
-    monkeypatch.setattr(Lake, "exchange", broken)
+    monkeypatch.setattr(PosixLake, "replace", broken)
     with pytest.raises(AssertionError):
         trial.settle()

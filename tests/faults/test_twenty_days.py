@@ -21,7 +21,7 @@ import pytest
 from jobs.config import Late
 from jobs.daily import run_day
 from jobs.lake.late import has_unfinished_moves
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from offsets.commit_log import read_ledger
 from offsets.model import Verdict, midnight
 from tests.reference import Coordinate
@@ -50,7 +50,7 @@ def committed(tmp_path_factory: pytest.TempPathFactory, topic: MemoryTopic) -> P
     """All days committed, and no late row moved yet; copy it, never change it."""
     lake = tmp_path_factory.mktemp("twenty") / "lake"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Lake, "amend", lambda *_: False)
+        patched.setattr(PosixLake, "bring", lambda *_: False)
         for day in DAYS:
             run_day(pipeline(lake, topic, late=Late.AMEND, first=DAYS[0]), day)
     return lake
@@ -134,12 +134,12 @@ def polled(lake: Path) -> Iterator[list[int]]:
 def test_late_rows_of_twenty_days_are_seen_once_though_each_step_was_killed(
     lake: Path, topic: MemoryTopic
 ) -> None:
-    newest = read_ledger(Lake(lake)).newest
+    newest = read_ledger(PosixLake(lake)).newest
     assert newest is not None
     assert len(newest.files_of(Verdict.LATE)) == CLOSED
     kills = 0
     with polled(lake) as looks:
-        while has_unfinished_moves(Lake(lake), newest):
+        while has_unfinished_moves(PosixLake(lake), newest):
             for edge in range(4):  # the first edges are those of the next file
                 kills += killed(edge, lambda: run_day(pipeline(lake, topic, late=Late.AMEND), NEWEST))
                 seen = visible(lake)

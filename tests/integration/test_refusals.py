@@ -27,7 +27,8 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from jobs.demo.broker import BrokerProcess, free_ports
-from jobs.lake.posix import Lake, LockHolder
+from jobs.lake.port import LockHolder
+from jobs.lake.posix import PosixLake
 from jobs.spark import engine
 from jobs.spark.engine import Engine
 from tests.integration.test_kills import assert_lock_free
@@ -131,7 +132,7 @@ def test_a_later_day_is_committed(empty: Path, command: Command, lake: Path) -> 
 
 def test_a_lake_that_is_locked(empty: Path, command: Command, lake: Path) -> None:
     since = datetime(2024, 5, 1, 2, 3, 4, tzinfo=UTC)
-    with Lake(lake).lock(LockHolder(run_id="other-run", host="other-host", pid=4711, since=since)):
+    with PosixLake(lake).lock(LockHolder(run_id="other-run", host="other-host", pid=4711, since=since)):
         done = command(empty, "run", "--date", str(NEXT))
         refused(done, 11, "run other-run", "pid 4711 on other-host", "since 2024-05-01T02:03:04Z")
         assert command(empty, "run", "--date", str(FIRST)).code == 0  # committed: nothing to lock for

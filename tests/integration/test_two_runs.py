@@ -28,7 +28,7 @@ import structlog
 from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import run_day
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from offsets.errors import KafkaDailyError
 from tests.support import lake as lakes
 from tests.support.engine import Child, Configured
@@ -168,7 +168,7 @@ def _lake_of(folder: Path, count: int, *, killed_before_moving: bool = False) ->
     for number, day in enumerate((FIRST, SECOND, THIRD)[:count], start=1):
         with pytest.MonkeyPatch.context() as patched, suppress(Killed):
             if killed_before_moving and number == count:
-                patched.setattr(Lake, "amend", _killed)
+                patched.setattr(PosixLake, "bring", _killed)
             run_day(pipeline(lake, topic, late=Late.AMEND), day)
     shutil.rmtree(lake / "_staging", ignore_errors=True)
     assert bool(list(lake.glob("date=*/_late/**/*.parquet"))) == killed_before_moving

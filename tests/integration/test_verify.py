@@ -15,7 +15,7 @@ from confluent_kafka.cimpl import NewTopic
 
 import jobs.day.execute
 from jobs.daily import run_day
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from jobs.verify.level import Level
 from jobs.verify.result import Verified
 from jobs.verify.run import verify
@@ -91,7 +91,7 @@ def settle(lake: Path, client: Client, topic: MemoryTopic, dropped: set[int] | N
 
 
 def look(lake: Path, client: Client) -> Verified:
-    return verify(Lake(lake), None, lambda done, total: None, Level.KAFKA, lambda: client)
+    return verify(PosixLake(lake), None, lambda done, total: None, Level.KAFKA, lambda: client)
 
 
 def test_a_transactional_topic_is_green_and_every_gap_is_proved(

@@ -26,7 +26,7 @@ from jobs import config as configs
 from jobs.cli.commands import app
 from jobs.context import Pipeline
 from jobs.demo.subprocess_cli import CommandLine
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from jobs.spark.engine import SIGNALS, Engine
 from offsets.kafka.client import Broker as Client
 from offsets.plan import Accept
@@ -151,7 +151,7 @@ def pipeline(request: pytest.FixtureRequest, configured: Configured) -> Iterator
             borrowed = Borrowed(request, _revealed(settings.kafka.spark))
             return Pipeline(
                 settings=settings,
-                lake=Lake(settings.lake.path),
+                lake=PosixLake(settings.lake.path),
                 broker=lambda: client,
                 engine=lambda: borrowed,
                 run_id=f"run{next(_RUNS):04d}",

@@ -57,6 +57,11 @@ def files(lake: Path) -> set[str]:
     return {path.relative_to(lake).as_posix() for path in lake.rglob("*") if path.is_file()}
 
 
+def late_paths(lake: Path, by: date) -> list[Path]:
+    """List the late files that a day's run brought to earlier days."""
+    return sorted(lake.glob(f"date=*/late-{by}-*"))
+
+
 def places(lake: Path) -> dict[Coordinate, Place]:
     """Give the one place of each coordinate; one that lies in two places, or twice in one, is a failure."""
     found: dict[Coordinate, Place] = {}

@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from jobs.config import KafkaSettings, LakeSettings, Late, Settings
 from jobs.context import Pipeline
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
+from jobs.lake.store import Store, System
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
 from jobs.record.schema import HEADERS, INSTANT
@@ -208,13 +209,14 @@ def pipeline(
     now: datetime = datetime(2027, 1, 1, tzinfo=UTC),
     engine: LocalEngine | None = None,
     accept: Accept | None = None,
+    system: System | None = None,
     **changed: Any,
 ) -> Pipeline:
     """Make a pipeline over a lake and a topic in memory, with a clock that stands still."""
     here = engine or LocalEngine(topic)
     return Pipeline(
         settings=settings(lake, **changed),
-        lake=Lake(lake),
+        lake=PosixLake(lake, Store(system)),
         broker=lambda: topic,
         engine=lambda: here,
         run_id=f"run{next(_RUNS):04d}",

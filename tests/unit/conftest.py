@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +9,7 @@ import structlog
 from hypothesis import settings
 
 import jobs.day.execute
+from jobs.lake.store import System
 
 structlog.configure(processors=[lambda logger, name, event: _drop()])
 settings.register_profile("unit", deadline=None, print_blob=True, max_examples=60)
@@ -24,6 +24,6 @@ def _drop() -> dict[str, object]:
 def _hundreds_of_days_in_seconds() -> Iterator[None]:
     """Skip fsync, and the search for installed versions; a test that is about them plants its own."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(os, "fsync", lambda file: None)
+        patched.setattr(System, "fsync", lambda _, file: None)
         patched.setattr(jobs.day.execute, "_versions", lambda: {"kafka-daily": "0"})
         yield

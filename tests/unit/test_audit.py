@@ -33,6 +33,7 @@ from offsets.ranges import Offsets
 from tests.support.local_engine import RULES, order, rows_of
 from tests.support.manifests import TOPIC
 from tests.support.memory_topic import Record
+from tests.support.plain_files import FILES
 from tests.unit.test_classify import DAY, DAYS
 from tests.unit.test_model import span
 
@@ -53,7 +54,7 @@ class Case:
     plan: DayPlan
     reports: list[TaskResult]
     files: list[WrittenFile]
-    read: Callable[[WrittenFile], ReadBack] = lambda file: read_back(Path(file.path))
+    read: Callable[[WrittenFile], ReadBack] = lambda file: read_back(FILES, file.path)
 
     def audit(self) -> Audited:
         return audit(self.plan, self.reports, self.files, self.read)
@@ -100,7 +101,9 @@ def made(folder: Path, *, compacted: bool = False, without: frozenset[int] = fro
     folder.mkdir(exist_ok=True)
     day = plan(compacted=compacted)
     options = FileOptions(target_size=1 << 20, compression="zstd", origin={"topic": "orders"})
-    task = TaskSpec(rules=RULES, bounds=DayBounds.of(day, RULES), attempts=str(folder), files=options)
+    task = TaskSpec(
+        rules=RULES, bounds=DayBounds.of(day, RULES), lake=FILES, attempts=str(folder), files=options
+    )
     first = [record(at, 0) for at in range(2, 16) if at not in without]
     second = [record(at, 1) for at in range(4)]
     reports = [
@@ -283,9 +286,9 @@ def test_rows_of_a_partition_that_nobody_planned_are_noticed(case: Case) -> None
     at, file = only(case, Verdict.INVALID)
     offsets = (*file.offsets, FileOffsets(partition=7, rows=1, from_offset=0, until_offset=1))
     case.files[at] = replace(file, rows=2, offsets=offsets)
-    reread = read_back(Path(file.path))
+    reread = read_back(FILES, file.path)
     more = replace(reread, rows=2, offsets={**reread.offsets, 7: Offsets([(0, 1)])})
-    case.read = lambda each: more if each.path == file.path else read_back(Path(each.path))
+    case.read = lambda each: more if each.path == file.path else read_back(FILES, each.path)
     case.fails(r"partitions \[7\]")
 
 
@@ -348,8 +351,8 @@ def test_offsets_that_a_manifest_would_tell_wrong_are_noticed(case: Case) -> Non
 
 def test_an_offset_that_lies_twice_in_one_file_is_noticed(case: Case) -> None:
     _, file = only(case, Verdict.INVALID)
-    broken = replace(read_back(Path(file.path)), offsets={0: None})
-    case.read = lambda each: broken if each.path == file.path else read_back(Path(each.path))
+    broken = replace(read_back(FILES, file.path), offsets={0: None})
+    case.read = lambda each: broken if each.path == file.path else read_back(FILES, each.path)
     case.fails("one twice")
 
 

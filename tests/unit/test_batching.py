@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import date, datetime
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from jobs.lake.files import numbered_files
 from jobs.record.rules import Rules
 from jobs.task.batching import held_bytes, owned
 from jobs.task.parquet_writer import FileOptions, RollingWriter
@@ -19,6 +19,7 @@ from jobs.task.small_files import merge_small_files
 from jobs.task.task import TaskSpec, run_task
 from offsets.model import Verdict
 from tests.support.local_engine import RULES, order
+from tests.support.plain_files import FILES
 from tests.unit.test_classify import BOUNDS, DAY, DAYS
 from tests.unit.test_small_files import piece
 
@@ -87,7 +88,7 @@ def test_a_task_does_not_keep_the_batches_of_which_it_took_a_few_rows(
     shape: Value, rules: Rules, tmp_path: Path
 ) -> None:
     """As in a replay of old events beside live ones: memory grew with what was read."""
-    task = TaskSpec(rules=rules, bounds=BOUNDS, attempts=str(tmp_path), files=OPTIONS)
+    task = TaskSpec(rules=rules, bounds=BOUNDS, lake=FILES, attempts=str(tmp_path), files=OPTIONS)
     memory: list[int] = []
     values = payloads(shape)
     batches = (source(number, values, tmp_path) for number in range(BATCHES))
@@ -144,8 +145,9 @@ def test_crumbs_are_joined_while_they_wait(tmp_path: Path) -> None:
     schema = schema.append(pa.field("kafka_partition", pa.int32())).append(
         pa.field("kafka_offset", pa.int64())
     )
-    names = (tmp_path / f"{number}.part" for number in count())
-    writer = RollingWriter(lambda: next(names), schema, Verdict.LATE, date(2026, 3, 1), OPTIONS)
+    writer = RollingWriter(
+        numbered_files(FILES, str(tmp_path)), schema, Verdict.LATE, date(2026, 3, 1), OPTIONS
+    )
     for number in range(5_000):
         texts = [pa.array(["some text"])] * 12
         places = [pa.array([0], pa.int32()), pa.array([number], pa.int64())]
@@ -168,6 +170,6 @@ def test_pieces_that_are_merged_hold_what_is_counted(tmp_path: Path, monkeypatch
 
     pieces = [piece(tmp_path, number, rows=1) for number in range(600)]
     monkeypatch.setattr(RollingWriter, "add", watched)
-    (merged,) = merge_small_files(pieces, tmp_path / "merged", OPTIONS, MIB)
+    (merged,) = merge_small_files(FILES, pieces, str(tmp_path / "merged"), OPTIONS, MIB)
     assert merged.rows == 600
     assert 100 < most < 300

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -16,7 +17,9 @@ from jobs.config import Late
 from jobs.daily import run_day
 from jobs.day.execute import lock_holder, staging
 from jobs.lake.clean import clean, orphans
-from jobs.lake.posix import Lake, LockHolder
+from jobs.lake.port import LockHolder
+from jobs.lake.posix import PosixLake
+from jobs.lake.store import System
 from offsets.errors import AuditFailed, LakeLocked, StoreFailed
 from tests.support.lake import files
 from tests.support.local_engine import pipeline
@@ -27,17 +30,17 @@ HOLDER = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2026, 3, 
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
+def lake(tmp_path: Path) -> PosixLake:
     """A lake with a committed day and what one dead run left."""
     run_day(pipeline(tmp_path / "lake", MemoryTopic()), DAY)
-    made = Lake(tmp_path / "lake")
-    folder = made.stage(DAY, "dead") / "attempts" / "7"
+    made = PosixLake(tmp_path / "lake")
+    folder = made.root / made.stage(DAY, "dead") / "attempts" / "7"
     folder.mkdir(parents=True)
     (folder / "00000.parquet.part").write_bytes(b"12345")
     return made
 
 
-def test_orphans_are_listed_with_their_run_size_and_age_and_stay(lake: Lake) -> None:
+def test_orphans_are_listed_with_their_run_size_and_age_and_stay(lake: PosixLake) -> None:
     before = files(lake.root)
     (orphan,) = orphans(lake)
     assert (orphan.day, orphan.run_id, orphan.files, orphan.bytes) == ("2026-03-28", "dead", 1, 5)
@@ -45,7 +48,7 @@ def test_orphans_are_listed_with_their_run_size_and_age_and_stay(lake: Lake) -> 
     assert files(lake.root) == before
 
 
-def test_an_orphan_takes_what_all_its_files_take(lake: Lake) -> None:
+def test_an_orphan_takes_what_all_its_files_take(lake: PosixLake) -> None:
     for name, size in (("attempts/7/00001.parquet.part", 7), ("day/_manifest.json", 11)):
         path = lake.root / "_staging" / f"{DAY}.dead" / name
         path.parent.mkdir(exist_ok=True)
@@ -54,21 +57,21 @@ def test_an_orphan_takes_what_all_its_files_take(lake: Lake) -> None:
     assert (orphan.files, orphan.bytes) == (3, 5 + 7 + 11)
 
 
-def test_orphans_go_when_asked_and_nothing_else_does(lake: Lake) -> None:
+def test_orphans_go_when_asked_and_nothing_else_does(lake: PosixLake) -> None:
     kept = {name for name in files(lake.root) if not name.startswith("_staging/")}
     assert [each.run_id for each in clean(lake, HOLDER)] == ["dead"]
     assert files(lake.root) == kept
     assert clean(lake, HOLDER) == []
 
 
-def test_nothing_is_removed_while_a_run_is_alive(lake: Lake) -> None:
+def test_nothing_is_removed_while_a_run_is_alive(lake: PosixLake) -> None:
     before = files(lake.root)
     with lake.lock(HOLDER), pytest.raises(LakeLocked):
         clean(lake, HOLDER)
     assert files(lake.root) == before
 
 
-def test_an_orphan_is_renamed_before_it_is_deleted(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_orphan_is_renamed_before_it_is_deleted(lake: PosixLake, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[str] = []
     remove = shutil.rmtree
 
@@ -76,17 +79,19 @@ def test_an_orphan_is_renamed_before_it_is_deleted(lake: Lake, monkeypatch: pyte
         seen.append(folder.name)
         remove(folder)
 
-    monkeypatch.setattr(shutil, "rmtree", watched)
+    monkeypatch.setattr(System, "rmtree", staticmethod(watched))
     clean(lake, HOLDER)
     assert seen == ["removed.2026-03-28.dead"]
 
 
-def test_a_removal_that_was_cut_short_is_an_orphan_too(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_removal_that_was_cut_short_is_an_orphan_too(
+    lake: PosixLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(folder: Path) -> None:
         raise PermissionError("no")
 
     with monkeypatch.context() as patched:
-        patched.setattr(shutil, "rmtree", refuse)
+        patched.setattr(System, "rmtree", staticmethod(refuse))
         with pytest.raises(StoreFailed, match="still there"):
             clean(lake, HOLDER)
     (left,) = orphans(lake)
@@ -99,16 +104,16 @@ def test_a_removal_that_was_cut_short_is_an_orphan_too(lake: Lake, monkeypatch: 
 
 
 def test_staging_that_is_a_link_into_another_lake_is_refused_and_nothing_there_is_touched(
-    lake: Lake, tmp_path: Path
+    lake: PosixLake, tmp_path: Path
 ) -> None:
-    before, mine = files(lake.root), Lake(tmp_path / "mine")
+    before, mine = files(lake.root), PosixLake(tmp_path / "mine")
     mine.root.mkdir()
     (mine.root / "_staging").symlink_to("../lake")
     for ask in (
         lambda: clean(mine, HOLDER),
         lambda: orphans(mine),
         lambda: mine.stage(DAY, "run"),
-        lambda: mine.discard_staging(mine.root / "_staging" / f"date={DAY}"),
+        lambda: mine.discard(f"_staging/date={DAY}"),
         lambda: run_day(pipeline(mine.root, MemoryTopic()), DAY),
     ):
         with pytest.raises(
@@ -121,7 +126,7 @@ def test_staging_that_is_a_link_into_another_lake_is_refused_and_nothing_there_i
 
 
 def test_links_and_files_below_staging_are_listed_and_removed_as_what_they_are(
-    lake: Lake, tmp_path: Path
+    lake: PosixLake, tmp_path: Path
 ) -> None:
     day = lake.day_folder(DAY)
     kept = files(day)
@@ -138,23 +143,24 @@ def test_links_and_files_below_staging_are_listed_and_removed_as_what_they_are(
 
 
 def test_what_a_run_removes_while_it_is_listed_is_no_orphan(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: PosixLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    listed = Lake.staged_runs
+    listed = Path.iterdir
 
-    def ends_meanwhile(self: Lake) -> list[Path]:
-        found = listed(self)
-        shutil.rmtree(self.root / "_staging")
-        return found
+    def ends_meanwhile(self: Path) -> Iterator[Path]:
+        found = list(listed(self))
+        if self == lake.root / "_staging":
+            shutil.rmtree(self)
+        return iter(found)
 
-    monkeypatch.setattr(Lake, "staged_runs", ends_meanwhile)
+    monkeypatch.setattr(Path, "iterdir", ends_meanwhile)
     assert orphans(lake) == []
 
 
-def test_only_orphans_of_an_age_go_where_one_is_named(lake: Lake) -> None:
+def test_only_orphans_of_an_age_go_where_one_is_named(lake: PosixLake) -> None:
     old = lake.stage(DAY, "old")
     then = datetime(2026, 3, 1, tzinfo=UTC)
-    os.utime(old, (then.timestamp(), then.timestamp()))
+    os.utime(lake.root / old, (then.timestamp(), then.timestamp()))
     since = then + timedelta(days=1)
     assert [each.run_id for each in orphans(lake, since)] == ["old"]
     assert [each.run_id for each in clean(lake, HOLDER, since)] == ["old"]
@@ -164,19 +170,19 @@ def test_only_orphans_of_an_age_go_where_one_is_named(lake: Lake) -> None:
 
 def test_an_orphan_of_a_lake_that_amends_does_not_grow_young_with_each_run(tmp_path: Path) -> None:
     """Its probe for links is a name of the lock, which every run writes, and `clean` too."""
-    lake = Lake(tmp_path / "lake")
+    lake = PosixLake(tmp_path / "lake")
     work = pipeline(lake.root, MemoryTopic(), late=Late.AMEND)
     with lake.lock(lock_holder(work)), suppress(AuditFailed), staging(work, DAY) as left:
         raise AuditFailed(expected="", found="", do="")
     then = datetime(2026, 3, 1, tzinfo=UTC)
-    for path in (left, *left.iterdir()):
+    for path in (lake.root / left, *(lake.root / left).iterdir()):
         os.utime(path, (then.timestamp(), then.timestamp()))
     run_day(pipeline(lake.root, MemoryTopic(), late=Late.AMEND), DAY)
     assert [each.run_id for each in clean(lake, HOLDER, then + timedelta(days=1))] == [work.run_id]
     assert orphans(lake) == []
 
 
-def test_what_came_into_staging_by_a_rename_is_as_young_as_its_place(lake: Lake) -> None:
+def test_what_came_into_staging_by_a_rename_is_as_young_as_its_place(lake: PosixLake) -> None:
     """The old day of a rebuild has old files, and what somebody else put there waits for a person."""
     (path,) = (lake.root / "_staging").rglob("*.part")
     os.utime(path, (0, 0))
@@ -184,7 +190,7 @@ def test_what_came_into_staging_by_a_rename_is_as_young_as_its_place(lake: Lake)
     assert path.exists()
 
 
-def test_a_second_removal_of_one_run_is_not_stopped_by_what_the_first_one_left(lake: Lake) -> None:
+def test_a_second_removal_of_one_run_is_not_stopped_by_what_the_first_one_left(lake: PosixLake) -> None:
     for name in (f"{DAY}.dead", f"removed.{DAY}.dead"):
         (lake.root / "_staging" / name).mkdir(exist_ok=True)
         (lake.root / "_staging" / name / "file").write_bytes(b"x")
@@ -194,7 +200,7 @@ def test_a_second_removal_of_one_run_is_not_stopped_by_what_the_first_one_left(l
 
 @pytest.mark.parametrize("place", ["00000.parquet.part", "2026-03-28.dead"])
 def test_a_folder_that_can_be_listed_and_not_passed_is_the_stores_refusal(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, place: str
+    lake: PosixLake, monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
     """The tests may run as root, whom no mode stops: so the call fails as it does for others."""
     lstat = Path.lstat
@@ -211,7 +217,7 @@ def test_a_folder_that_can_be_listed_and_not_passed_is_the_stores_refusal(
         clean(lake, HOLDER)
 
 
-def test_names_in_staging_are_shown_as_they_are(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_in_staging_are_shown_as_they_are(lake: PosixLake, capsys: pytest.CaptureFixture[str]) -> None:
     names = ["2026-03-28.[red]", "[bold].[", "[.[x]"]
     for name in names:
         (lake.root / "_staging" / name).mkdir()

@@ -24,7 +24,8 @@ import jobs.context
 from jobs.cli.commands import app
 from jobs.context import Pipeline
 from jobs.daily import run_day
-from jobs.lake.posix import Lake, LockHolder
+from jobs.lake.port import LockHolder
+from jobs.lake.posix import PosixLake
 from jobs.record.columns import Column, parse_type
 from offsets.errors import RunFailed
 from offsets.plan import Accept
@@ -196,7 +197,7 @@ def test_the_demo_answers_json_with_one_document(tmp_path: Path, monkeypatch: py
 
 def test_status_shows_the_days_the_next_one_and_a_holder(config: Path, lake: Path) -> None:
     holder = LockHolder(run_id="r9", host="elsewhere", pid=7, since=NOW)
-    with Lake(lake).lock(holder):
+    with PosixLake(lake).lock(holder):
         code, stdout, stderr = invoke("status", "--config", config)
     assert (code, stderr) == (0, "")
     for words in ("2026-03-28", "2026-03-29", "complete", "next day: 2026-03-30 is due", "run r9 (pid 7 on"):
@@ -499,7 +500,7 @@ def test_what_cannot_be_printed_changes_neither_the_days_nor_the_exit_code(
 ) -> None:
     """A full disk under the log, or `run | head -0`, was a bug (70) after the first of three days."""
     done = in_a_process("run", "--config", config, *json, redirected=redirected)
-    assert (done.returncode, len(Lake(config.parent / "lake").days())) == (0, 3), done.stderr.decode()
+    assert (done.returncode, len(PosixLake(config.parent / "lake").days())) == (0, 3), done.stderr.decode()
     done = in_a_process("run", "--config", config, "--date", "2026-03-31", *json, redirected=redirected)
     assert done.returncode == 10, done.stderr.decode()
 
@@ -616,7 +617,7 @@ def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
     """The run waits for a broker that takes connections and never says a word."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config.write_text(CONFIG.format(port=silent.getsockname()[1], timeout="9s"))
-        lake = Lake(config.parent / "lake")
+        lake = PosixLake(config.parent / "lake")
         child = process("run", "--config", config, "--date", FIRST, "--json")
         try:
             silent.settimeout(20)

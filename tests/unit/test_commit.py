@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import jobs.day.commit
-import jobs.lake.posix
 from jobs.day.audit import Audited
 from jobs.day.commit import RunStamp, commit
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
+from jobs.lake.posix_file import PosixFile
+from jobs.lake.store import Store, System
 from offsets.errors import DayExists, StoreFailed
 from offsets.manifest import from_json
 from offsets.model import Manifest, Verdict
@@ -42,28 +43,34 @@ NAMES = {
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lake")
+def lake(tmp_path: Path) -> PosixLake:
+    return PosixLake(tmp_path / "lake")
 
 
 @pytest.fixture
-def staged(lake: Lake) -> Path:
+def staged(lake: PosixLake) -> str:
     return lake.stage(DAY.date, "r1")
 
 
 @pytest.fixture
-def audited(staged: Path) -> Audited:
-    return made(staged / "attempts").audit()
+def audited(lake: PosixLake, staged: str) -> Audited:
+    return in_lake(made(lake.root / staged / "attempts").audit(), lake)
 
 
-def manifest_of(lake: Lake) -> Manifest:
+def in_lake(audited: Audited, lake: PosixLake) -> Audited:
+    """Name the files by references, as tasks of a real lake do."""
+    files = (replace(each, path=Path(each.path).relative_to(lake.root).as_posix()) for each in audited.files)
+    return replace(audited, files=tuple(files))
+
+
+def manifest_of(lake: PosixLake) -> Manifest:
     text = lake.manifest_text(DAY.date)
     assert text is not None
     return from_json(text, "the lake")
 
 
 def test_a_committed_day_holds_its_files_its_manifest_and_nothing_else(
-    lake: Lake, staged: Path, audited: Audited
+    lake: PosixLake, staged: str, audited: Audited
 ) -> None:
     manifest = commit(lake, staged, audited, STAMP, amend=True)
     assert manifest_of(lake) == manifest
@@ -74,7 +81,7 @@ def test_a_committed_day_holds_its_files_its_manifest_and_nothing_else(
 
 
 def test_the_manifest_tells_what_was_planned_found_and_comes_next(
-    lake: Lake, staged: Path, audited: Audited
+    lake: PosixLake, staged: str, audited: Audited
 ) -> None:
     manifest = commit(lake, staged, audited, STAMP, amend=True)
     plan = audited.plan
@@ -100,7 +107,7 @@ def test_the_manifest_tells_what_was_planned_found_and_comes_next(
     ],
 )
 def test_gaps_show_transactions_only_where_compaction_cannot_have_made_them(
-    lake: Lake, staged: Path, audited: Audited, policy: str | None, gaps: bool, expected: bool | None
+    lake: PosixLake, staged: str, audited: Audited, policy: str | None, gaps: bool, expected: bool | None
 ) -> None:
     audited = replace(
         audited,
@@ -111,7 +118,7 @@ def test_gaps_show_transactions_only_where_compaction_cannot_have_made_them(
 
 
 def test_files_are_named_in_the_order_of_their_offsets_whatever_task_was_first(
-    lake: Lake, staged: Path, audited: Audited
+    lake: PosixLake, staged: str, audited: Audited
 ) -> None:
     turned = replace(audited, files=tuple(reversed(audited.files)))
     manifest = commit(lake, staged, turned, STAMP, amend=True)
@@ -121,7 +128,7 @@ def test_files_are_named_in_the_order_of_their_offsets_whatever_task_was_first(
 
 @pytest.mark.parametrize("full", [False, True])
 def test_a_folder_that_is_there_already_is_left_as_it_is(
-    lake: Lake, staged: Path, audited: Audited, full: bool
+    lake: PosixLake, staged: str, audited: Audited, full: bool
 ) -> None:
     lake.day_folder(DAY.date).mkdir()
     if full:
@@ -131,15 +138,27 @@ def test_a_folder_that_is_there_already_is_left_as_it_is(
     assert [path.name for path in lake.day_folder(DAY.date).iterdir()] == (["mine"] if full else [])
 
 
-STEPS = ["make_folder", "move", "to_json", "_write", "sync_folder"]
+STEPS = [
+    (Store, "make_folder"),
+    (Store, "move"),
+    (jobs.day.commit, "to_json"),
+    (PosixFile, "make_durable"),
+    (Store, "sync_folder"),
+]
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("where, step", STEPS)
 def test_a_crash_before_the_rename_leaves_nothing_to_see(
-    lake: Lake, staged: Path, audited: Audited, monkeypatch: pytest.MonkeyPatch, step: str, nth: int
+    lake: PosixLake,
+    staged: str,
+    audited: Audited,
+    monkeypatch: pytest.MonkeyPatch,
+    where: Any,
+    step: str,
+    nth: int,
 ) -> None:
-    done: Callable[..., Any] = getattr(jobs.day.commit, step)
+    done: Callable[..., Any] = getattr(where, step)
     calls = 0
 
     def crashing(*args: Any, **named: Any) -> Any:
@@ -149,8 +168,8 @@ def test_a_crash_before_the_rename_leaves_nothing_to_see(
             raise Crash
         return done(*args, **named)
 
-    monkeypatch.setattr(jobs.day.commit, step, crashing)
-    if step in ("to_json", "_write") and nth > 1:
+    monkeypatch.setattr(where, step, crashing)
+    if step in ("make_folder", "to_json", "make_durable") and nth > 1:
         commit(lake, staged, audited, STAMP, amend=True)
         assert calls == 1
         return
@@ -158,30 +177,35 @@ def test_a_crash_before_the_rename_leaves_nothing_to_see(
         commit(lake, staged, audited, STAMP, amend=True)
     assert lake.days() == []
     assert not list(lake.root.glob("date=*"))
-    assert lake.staged_runs() == [staged]
+    assert [f"_staging/{each.name}" for each in lake.orphans()] == [staged]
 
 
 def test_a_sync_that_fails_after_the_rename_is_told_and_the_day_is_there(
-    lake: Lake, staged: Path, audited: Audited, monkeypatch: pytest.MonkeyPatch
+    lake: PosixLake, staged: str, audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The outcome is known to the disk alone: the rerun finds the day, and syncs again."""
 
-    def failing(folder: Path) -> None:
+    def failing(self: Store, folder: Path) -> None:
         raise StoreFailed(expected=f"to sync {folder}", found="EIO", do="Look at the disk.")
 
-    monkeypatch.setattr(jobs.lake.posix, "sync_folder", failing)
+    sync = Store.sync_folder
+
+    def failing_at_last(self: Store, folder: Path) -> None:
+        (failing if folder == lake.root else sync)(self, folder)
+
+    monkeypatch.setattr(Store, "sync_folder", failing_at_last)
     with pytest.raises(StoreFailed):
         commit(lake, staged, audited, STAMP, amend=True)
     assert files(lake.root) == NAMES
 
 
-def test_late_files_that_are_set_aside_have_no_target(lake: Lake, staged: Path, audited: Audited) -> None:
+def test_late_files_that_are_set_aside_have_no_target(lake: PosixLake, staged: str, audited: Audited) -> None:
     manifest = commit(lake, staged, audited, STAMP, amend=False)
     assert {file.target for file in manifest.files} == {None}
 
 
 def test_every_name_is_durable_before_the_rename_and_the_lakes_folder_after_it(
-    lake: Lake, staged: Path, audited: Audited, monkeypatch: pytest.MonkeyPatch
+    lake: PosixLake, staged: str, audited: Audited, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the bottom up, the manifest's contents before its name; only then the one rename."""
     story: list[str] = []
@@ -194,8 +218,8 @@ def test_every_name_is_durable_before_the_rename_and_the_lakes_folder_after_it(
     def synced(file: int) -> None:
         story.append(os.path.relpath(str(Path(f"/proc/self/fd/{file}").readlink()), lake.root))
 
-    monkeypatch.setattr(os, "rename", renamed)
-    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(System, "rename", staticmethod(renamed))
+    monkeypatch.setattr(System, "fsync", staticmethod(synced))
     commit(lake, staged, audited, STAMP, amend=True)
     day = f"_staging/{DAY.date}.r1/day"
     moves = [number for number, each in enumerate(story) if each.startswith(f"rename {day[:-4]}/attempts")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from jobs.daily import run_day
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
@@ -60,7 +60,7 @@ def test_a_lake_goes_on_where_compaction_was_turned_off(lake: Path, days_between
     topic.cleanup_policy = "delete"
     for day in DAYS[1 + days_between :]:
         run_day(pipeline(lake, topic), day)
-    manifests = list(read_chain(Lake(lake)))
+    manifests = list(read_chain(PosixLake(lake)))
     policies = [each.cleanup_policy for each in manifests]
     assert policies == ["compact"] * (1 + days_between) + ["delete, compact before"] * (3 - days_between)
     assert [each.missing_pending for each in manifests] == [0, 1, 0, 0]
@@ -77,7 +77,7 @@ def test_verify_and_a_rebuild_allow_for_it_too_on_days_before_it(lake: Path) -> 
     topic.cleanup_policy = "delete"
     run_day(pipeline(lake, topic), DAYS[2])
     topic.compact(0, [1])
-    found = verify(Lake(lake), None, lambda done, total: None, Level.KAFKA, lambda: topic)
+    found = verify(PosixLake(lake), None, lambda done, total: None, Level.KAFKA, lambda: topic)
     assert found.problems == ()
     assert [day.kafka.compacted for day in found.ledger if day.kafka] == [1, 3, 0]
     again = rebuild_day(pipeline(lake, topic), DAYS[2]).manifest
@@ -118,7 +118,7 @@ def test_compaction_that_a_rebuild_of_the_day_before_saw_is_not_forgotten(lake: 
     topic.compact(1, [0])
     topic.cleanup_policy = "delete"
     assert run_day(pipeline(lake, topic), DAYS[3]).manifest.cleanup_policy == "delete, compact before"
-    assert verify(Lake(lake), None, lambda *_: None, Level.KAFKA, lambda: topic).problems == ()
+    assert verify(PosixLake(lake), None, lambda *_: None, Level.KAFKA, lambda: topic).problems == ()
 
 
 def test_a_log_that_was_never_compacted_is_refused_still(lake: Path) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,7 +12,8 @@ import structlog
 
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
+from jobs.lake.store import Store
 from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
@@ -54,7 +55,7 @@ def late_file(lake: Path, by: int) -> Path:
 
 def problems(lake: Path, *, only: int | None = None) -> tuple[str, ...]:
     return verify(
-        Lake(lake), DAYS[only].date if only is not None else None, lambda *_: None, Level.RECORDS
+        PosixLake(lake), DAYS[only].date if only is not None else None, lambda *_: None, Level.RECORDS
     ).problems
 
 
@@ -162,16 +163,17 @@ def test_a_file_in_the_place_of_a_day_stays(lake: Path, topic: MemoryTopic) -> N
 def test_a_folder_that_is_closed_just_before_the_exchange_stays_in_staging_and_is_named(
     topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange = Lake.exchange
+    exchange = Store.exchange
 
-    def with_a_closed_folder(self: Lake, staged: Path, day: date) -> None:
-        (self.day_folder(day) / "theirs").mkdir(mode=0)
-        exchange(self, staged, day)
+    def with_a_closed_folder(self: Store, one: Path, other: Path) -> None:
+        if other.name == f"date={DAYS[0].date}":
+            (other / "theirs").mkdir(mode=0)
+        exchange(self, one, other)
 
     with folder_of_nobody() as work, unprivileged():
         lake = work / "lake"
         run_day(pipeline(lake, topic), DAYS[0].date)
-        monkeypatch.setattr(Lake, "exchange", with_a_closed_folder)
+        monkeypatch.setattr(Store, "exchange", with_a_closed_folder)
         with structlog.testing.capture_logs() as said:
             assert rebuild_day(pipeline(lake, topic), DAYS[0].date).manifest.revision == 2
         (kept,) = (lake / "_staging").glob("*/day/theirs")

@@ -18,11 +18,13 @@ import jobs.daily
 import jobs.day.audit
 import jobs.day.commit
 import jobs.day.execute
-import jobs.lake.posix
 import jobs.task.small_files
 from jobs.daily import run_day
 from jobs.day.plan import due_days, next_due
-from jobs.lake.posix import Lake, LockHolder
+from jobs.lake.port import LockHolder
+from jobs.lake.posix import PosixLake
+from jobs.lake.posix_file import PosixFile
+from jobs.lake.store import Store
 from jobs.record.rules import Tombstones
 from offsets.commit_log import read_ledger, read_manifest
 from offsets.errors import (
@@ -109,7 +111,7 @@ def test_every_record_lies_in_exactly_one_place(lake: Path) -> None:
     three_days(topic)
     for day in (FIRST, SECOND, THIRD):
         run_day(pipeline(lake, topic), day)
-    last = read_ledger(Lake(lake)).newest
+    last = read_ledger(PosixLake(lake)).newest
     assert last is not None
     pending = {
         (part.partition, offset)
@@ -278,7 +280,7 @@ def test_running_a_committed_day_again_changes_nothing_and_takes_no_lock(lake: P
     before = {path: (lake / path).read_bytes() for path in files(lake)}
     topic.asked.clear()
     holder = LockHolder(run_id="other", host="h", pid=1, since=at(FIRST, 0))
-    with Lake(lake).lock(holder):
+    with PosixLake(lake).lock(holder):
         again = run_day(pipeline(lake, topic), FIRST)
     assert again.already
     assert again.manifest == first.manifest
@@ -289,7 +291,7 @@ def test_running_a_committed_day_again_changes_nothing_and_takes_no_lock(lake: P
 def test_a_locked_lake_is_left_alone(lake: Path) -> None:
     topic = MemoryTopic()
     holder = LockHolder(run_id="other", host="elsewhere", pid=7, since=at(FIRST, 0))
-    with Lake(lake).lock(holder), pytest.raises(LakeLocked, match=r"run other .pid 7 on elsewhere"):
+    with PosixLake(lake).lock(holder), pytest.raises(LakeLocked, match=r"run other .pid 7 on elsewhere"):
         run_day(pipeline(lake, topic), FIRST)
     assert files(lake) == {"_lock"}
 
@@ -361,7 +363,7 @@ def test_a_failed_attempts_files_stay_in_staging(lake: Path, monkeypatch: pytest
     topic = MemoryTopic()
     orders(topic, FIRST, 30)
     staged: set[str] = set()
-    monkeypatch.setattr(Lake, "discard_staging", lambda self, folder: staged.update(files(lake)))
+    monkeypatch.setattr(PosixLake, "discard", lambda self, folder: staged.update(files(lake)))
     # one group a batch, so that the attempt that dies has a file to leave
     run_day(pipeline(lake, topic, engine=LocalEngine(topic, failing_tasks={0}), target_file_size=4096), FIRST)
     assert any("-failed/" in name for name in staged)
@@ -380,18 +382,18 @@ def test_a_day_whose_job_failed_leaves_nothing_visible_and_runs_again(lake: Path
 
 CRASHES: list[tuple[object, str]] = [
     (jobs.daily, "plan_patiently"),
-    (Lake, "stage"),
+    (PosixLake, "stage"),
     (jobs.day.audit, "require_few_invalid"),
     (jobs.task.small_files, "merge_small_files"),
     (jobs.day.audit, "audit"),
     (jobs.day.execute, "recheck"),
     (jobs.day.commit, "commit"),
-    (jobs.day.commit, "move"),
     (jobs.day.commit, "to_json"),
-    (jobs.day.commit, "sync_folder"),
-    (Lake, "commit"),
-    (jobs.lake.posix, "move"),
-    (Lake, "discard_staging"),
+    (PosixLake, "_put_together"),
+    (Store, "sync_all"),
+    (PosixLake, "commit"),
+    (Store, "move"),
+    (PosixLake, "discard"),
 ]
 
 
@@ -417,10 +419,9 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
     # the commit's own rename is the last step that can fail with the day there
     there = (where, step, after) in {
         (jobs.day.commit, "commit", True),
-        (Lake, "commit", True),
-        (jobs.lake.posix, "move", True),
-        (Lake, "discard_staging", False),
-        (Lake, "discard_staging", True),
+        (PosixLake, "commit", True),
+        (PosixLake, "discard", False),
+        (PosixLake, "discard", True),
     }
     assert (lake / f"date={THIRD}").exists() == there
     assert run_day(pipeline(lake, topic), THIRD).already == there
@@ -431,10 +432,10 @@ def test_a_crash_at_any_step_leaves_the_day_whole_or_absent(
 
 FULL = StoreFailed(expected="sync", found="No space left on device (ENOSPC)", do="Free some.")
 WHERE: dict[str, tuple[object, str]] = {
-    "task": (jobs.lake.posix.NewFile, "make_durable"),
+    "task": (PosixFile, "make_durable"),
     "audit": (jobs.day.audit, "audit"),
-    "commit": (Lake, "commit"),
-    "committed": (Lake, "commit"),
+    "commit": (PosixLake, "commit"),
+    "committed": (PosixLake, "commit"),
 }
 ENDS = [FULL, KeyboardInterrupt(), ZeroDivisionError("a bug"), RunFailed(expected="", found="", do="")]
 
@@ -668,7 +669,7 @@ def test_a_changed_zone_loses_no_instant(lake: Path, zone: str) -> None:
         run_day(pipeline(lake, topic, zone=zone), SECOND)
     for day in (SECOND, THIRD):
         run_day(pipeline(lake, topic, zone=zone, accept=Accept(contract=True)), day)
-    first, second, third = read_ledger(Lake(lake)).days
+    first, second, third = read_ledger(PosixLake(lake)).days
     assert (second.start, third.start) == (first.end, second.end)
     assert all(place.fate is Fate.IN_DAY for place in places(lake).values())
     covered = [offset for (_, offset) in places(lake)]
@@ -710,7 +711,7 @@ def test_days_around_clock_changes_hold_every_half_hour_once(
         topic.produce(0, order(when), when)
     for step in range(3):
         run_day(pipeline(lake, topic, zone=zone, first=first), first + timedelta(days=step))
-    lengths = [(day.end - day.start) / timedelta(hours=1) for day in read_ledger(Lake(lake)).days]
+    lengths = [(day.end - day.start) / timedelta(hours=1) for day in read_ledger(PosixLake(lake)).days]
     assert lengths == hours
     held = [
         sum(place.day == first + timedelta(days=step) for place in places(lake).values()) for step in range(3)

@@ -25,6 +25,7 @@ from offsets.commit_log import read_ledger
 from offsets.model import Manifest, Verdict, day_in
 from tests.support.local_engine import RULES, ZONE, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic, Transaction
+from tests.support.plain_files import FILES
 
 FIRST = date(2026, 3, 28)
 NEXT = FIRST + timedelta(days=1)
@@ -111,10 +112,10 @@ def sample(tmp_path: Path, topic: MemoryTopic, **changed: Any) -> tuple[float | 
     here = pipeline(tmp_path / "lake", topic, engine=engine, **SIZES, **changed)
     plan = make_plan(here, read_ledger(here.lake), FIRST).plan
     rules = here.settings.rules
-    (tmp_path / "attempts").mkdir()
     task = TaskSpec(
         rules=rules,
         bounds=DayBounds.of(plan, rules),
+        lake=FILES,
         attempts=str(tmp_path / "attempts"),
         files=file_options(here, plan),
     )
@@ -162,6 +163,7 @@ def test_a_sample_that_cannot_be_had_leaves_the_guess(tmp_path: Path) -> None:
     task = TaskSpec(
         rules=RULES,
         bounds=DayBounds.of(plan, RULES),
+        lake=FILES,
         attempts=str(tmp_path / "attempts"),
         files=file_options(here, plan),
     )

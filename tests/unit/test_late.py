@@ -14,8 +14,9 @@ from jobs.config import Late
 from jobs.daily import run_day
 from jobs.day.plan import make_plan
 from jobs.lake.late import has_unfinished_moves, late_moves
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from jobs.lake.status import amendments
+from jobs.lake.store import System
 from offsets.commit_log import read_ledger
 from offsets.errors import LedgerBroken, NotPublished, StoreFailed
 from offsets.model import Manifest, Verdict, midnight
@@ -55,7 +56,7 @@ def unmoved(lake: Path, topic: MemoryTopic) -> Manifest:
     """Commit all days, and die before the late rows of the last are moved."""
     run(lake, topic, FIRST, SECOND)
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Lake, "amend", lambda *_: False)
+        patched.setattr(PosixLake, "bring", lambda *_: False)
         return run(lake, topic, THIRD)
 
 
@@ -96,16 +97,16 @@ def test_a_move_that_was_cut_short_is_finished_by_the_next_run(
     lake: Path, topic: MemoryTopic, did: str
 ) -> None:
     manifest = unmoved(lake, topic)
-    (_, source, target), *_ = late_moves(Lake(lake), manifest)
+    (_, source, target), *_ = late_moves(manifest)
     if did != "nothing":
-        os.link(source, target)
+        os.link(lake / source, lake / target)
     if did == "unlink":
-        source.unlink()
-    assert has_unfinished_moves(Lake(lake), manifest)
+        (lake / source).unlink()
+    assert has_unfinished_moves(PosixLake(lake), manifest)
     engine = LocalEngine(topic)
     again = run_day(pipeline(lake, topic, late=Late.SET_ASIDE, engine=engine), THIRD)
     assert (again.already, engine.jobs) == (True, 0)
-    assert not has_unfinished_moves(Lake(lake), manifest)
+    assert not has_unfinished_moves(PosixLake(lake), manifest)
     assert [places(lake)[0, offset] for offset in (6, 7)] == [amended(FIRST), amended(SECOND)]
 
 
@@ -125,11 +126,11 @@ def _no_late_rows(lake: Path) -> None:
 @pytest.mark.parametrize("found", ["neither", "two files"])
 def test_a_late_file_that_somebody_changed_stops_the_run(lake: Path, topic: MemoryTopic, found: str) -> None:
     manifest = unmoved(lake, topic)
-    (_, source, target), *_ = late_moves(Lake(lake), manifest)
+    (_, source, target), *_ = late_moves(manifest)
     if found == "neither":
-        source.unlink()
+        (lake / source).unlink()
     else:
-        shutil.copy(source, target)
+        shutil.copy(lake / source, lake / target)
     with pytest.raises(LedgerBroken, match=found):
         run(lake, topic, THIRD + timedelta(days=1))
 
@@ -139,11 +140,11 @@ def test_a_store_that_refuses_a_move_leaves_the_day_committed(
 ) -> None:
     run(lake, topic, FIRST, SECOND)
 
-    def refuse(self: Lake, source: Path, target: Path) -> bool:
+    def refuse(self: PosixLake, source: str, target: str) -> bool:
         raise StoreFailed(expected="to amend", found="EIO", do="Look.")
 
     with monkeypatch.context() as patched:
-        patched.setattr(Lake, "amend", refuse)
+        patched.setattr(PosixLake, "bring", refuse)
         with pytest.raises(NotPublished, match="The day is committed"):
             run(lake, topic, THIRD)
     assert not (lake / "_staging").exists()
@@ -163,7 +164,7 @@ def test_a_day_that_was_removed_after_it_amended_others_is_not_run_again(
 ) -> None:
     run(lake, topic)
     shutil.rmtree(lake / f"date={THIRD}")
-    for step in (run, lambda *_: make_plan(pipeline(lake, topic), read_ledger(Lake(lake)), THIRD)):
+    for step in (run, lambda *_: make_plan(pipeline(lake, topic), read_ledger(PosixLake(lake)), THIRD)):
         with pytest.raises(LedgerBroken, match="committed, and then removed"):
             step(lake, topic, THIRD)
 
@@ -174,7 +175,7 @@ def test_a_store_without_links_is_refused_before_anything_is_read(
     def refuse(*_: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    monkeypatch.setattr(os, "link", refuse)
+    monkeypatch.setattr(System, "link", refuse)
     engine = LocalEngine(topic)
     with pytest.raises(StoreFailed, match="hard links"):
         run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine), FIRST)

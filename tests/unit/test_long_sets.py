@@ -15,8 +15,9 @@ import pytest
 
 from jobs.daily import run_day
 from jobs.day.plan import next_due, preview
-from jobs.lake.posix import Lake, exchange
+from jobs.lake.posix import PosixLake
 from jobs.lake.status import status
+from jobs.lake.store import Store
 from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
@@ -55,7 +56,7 @@ def lake(topic: MemoryTopic, tmp_path: Path) -> Path:
 
 
 def problems(lake: Path, topic: MemoryTopic, level: Level = Level.KAFKA) -> tuple[str, ...]:
-    return verify(Lake(lake), None, lambda *_: None, level, lambda: topic).problems
+    return verify(PosixLake(lake), None, lambda *_: None, level, lambda: topic).problems
 
 
 def test_long_gaps_and_pending_offsets_are_committed_and_proved(lake: Path, topic: MemoryTopic) -> None:
@@ -69,7 +70,7 @@ def test_long_gaps_and_pending_offsets_are_committed_and_proved(lake: Path, topi
 
 
 def test_a_rebuild_holds_long_sets_against_those_of_then(lake: Path, topic: MemoryTopic) -> None:
-    before = next(read_chain(Lake(lake)))
+    before = next(read_chain(PosixLake(lake)))
     assert rebuild_day(pipeline(lake, topic), DAYS[0].date).manifest.gaps == before.gaps
     assert problems(lake, topic) == ()
 
@@ -152,18 +153,18 @@ def test_a_day_that_is_exchanged_between_two_reads_is_read_again(
     which: int,
 ) -> None:
     """Manifest and list were of two versions of the day, and the chain was called broken."""
-    day, other, read = DAYS[which].date, tmp_path / "other", Lake.manifest_text
+    day, other, read = DAYS[which].date, tmp_path / "other", PosixLake.manifest_text
     moved_lists(lake, day, other)
     exchanged: list[date] = []
 
-    def then_exchanged(self: Lake, of: date) -> bytes | None:
+    def then_exchanged(self: PosixLake, of: date) -> bytes | None:
         text = read(self, of)
         if of == day and not exchanged:
             exchanged.append(of)
-            exchange(other, lake / f"date={day}")
+            Store().exchange(other, lake / f"date={day}")
         return text
 
-    monkeypatch.setattr(Lake, "manifest_text", then_exchanged)
+    monkeypatch.setattr(PosixLake, "manifest_text", then_exchanged)
     here = pipeline(lake, topic)
     match command:
         case "plan":
@@ -171,7 +172,7 @@ def test_a_day_that_is_exchanged_between_two_reads_is_read_again(
             assert planned is not None
             assert planned.plan.day.date == DAYS[2].date
         case "status":
-            seen = status(Lake(lake), FIRST, lambda ledger, of: midnight(of, ZONE), here.now())
+            seen = status(PosixLake(lake), FIRST, lambda ledger, of: midnight(of, ZONE), here.now())
             assert [each.date for each in seen.days] == [each.date for each in DAYS[:2]]
         case "next_due":
             assert next_due(here)[0] == DAYS[2].date

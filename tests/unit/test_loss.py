@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jobs.daily import Outcome, run_day
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from offsets.commit_log import read_chain
 from offsets.errors import AuditFailed, ConfigError, OffsetsLost
 from offsets.model import LostOffsets, midnight
@@ -58,7 +58,7 @@ def test_an_accepted_loss_is_recorded_for_ever_and_the_chain_holds(lake: Path, t
     assert second.consumed.partitions[0].seen_until == 7
     third = run(lake, topic, THIRD).manifest
     assert not third.lossy
-    assert [each.lossy for each in read_chain(Lake(lake))] == [False, True, False]
+    assert [each.lossy for each in read_chain(PosixLake(lake))] == [False, True, False]
     pending = {at for from_, until in third.next.partitions[0].pending for at in range(from_, until)}
     assert {offset for _, offset in places(lake)} | pending == {0, 1, 3, 7, 8, 9, 10, 11}
 

@@ -9,19 +9,21 @@ import random
 import stat
 from collections.abc import Iterator, Sequence
 from datetime import date
-from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.lake.files import numbered_files
+from jobs.lake.store import System
 from jobs.record.schema import INSTANT
 from jobs.task.parquet_writer import LIMIT, ROW_GROUP_BYTES, FileOptions, RollingWriter, read_back
 from jobs.task.result import WrittenFile
 from offsets.errors import StoreFailed
 from offsets.model import FileOffsets, Verdict
 from offsets.ranges import Offsets
+from tests.support.plain_files import FILES
 
 SCHEMA = pa.schema(
     [
@@ -52,9 +54,8 @@ def batch(first: int, values: Sequence[bytes | None], partition: int = 0) -> pa.
 def writer(
     folder: Path, target: int, verdict: Verdict = Verdict.IN_DAY, day: date | None = None
 ) -> RollingWriter:
-    names = (folder / f"{number:05d}.parquet.part" for number in count())
     options = FileOptions(target_size=target, compression="zstd", origin=ORIGIN)
-    return RollingWriter(lambda: next(names), SCHEMA, verdict, day, options)
+    return RollingWriter(numbered_files(FILES, str(folder)), SCHEMA, verdict, day, options)
 
 
 def noise(size: int) -> bytes:
@@ -113,9 +114,8 @@ def test_the_footers_of_rows_that_are_mostly_empty_count_beforehand(tmp_path: Pa
     """A row group's statistics hold its largest values; judged by the average, they counted for nothing."""
     wide = [pa.field(f"c{number}", pa.binary()) for number in range(12)]
     schema = pa.schema([SCHEMA.field("kafka_partition"), SCHEMA.field("kafka_offset"), *wide])
-    names = (tmp_path / f"{number}.parquet.part" for number in count())
     options = FileOptions(target_size=MIB, compression="none", origin=ORIGIN)
-    rolling = RollingWriter(lambda: next(names), schema, Verdict.IN_DAY, None, options)
+    rolling = RollingWriter(numbered_files(FILES, str(tmp_path)), schema, Verdict.IN_DAY, None, options)
     for first in range(0, 3000, 40):
         places = [pa.array([0] * 40, pa.int32()), pa.array(range(first, first + 40), pa.int64())]
         values = [pa.array([noise(4000), *[None] * 39], pa.binary()) for _ in wide]
@@ -189,7 +189,7 @@ def test_what_is_read_back_is_what_was_written(tmp_path: Path) -> None:
     files = written(tmp_path, 64 * KIB, iter([[noise(1000) for _ in range(50)] for _ in range(6)]))
     assert len(files) > 2
     for file in files:
-        back = read_back(Path(file.path))
+        back = read_back(FILES, file.path)
         assert (back.rows, back.bytes, back.sha256) == (file.rows, file.bytes, file.sha256)
         assert (back.event_time_min, back.event_time_max) == (file.event_time_min, file.event_time_max)
         (held,) = file.offsets
@@ -204,7 +204,7 @@ def test_an_offset_that_lies_twice_in_a_file_is_told(tmp_path: Path) -> None:
         rolling.flush()
         rolling.add(batch(first, [b"a"]))
         (file,) = rolling.close()
-        assert read_back(Path(file.path)).offsets == {0: None}
+        assert read_back(FILES, file.path).offsets == {0: None}
 
 
 def test_offsets_in_any_order_are_read_back_as_a_set(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_offsets_in_any_order_are_read_back_as_a_set(tmp_path: Path) -> None:
     for first in (9, 3, 6):
         rolling.add(batch(first, [b"a"] * 2))
     (file,) = rolling.close()
-    assert read_back(Path(file.path)).offsets == {0: Offsets([(3, 5), (6, 8), (9, 11)])}
+    assert read_back(FILES, file.path).offsets == {0: Offsets([(3, 5), (6, 8), (9, 11)])}
 
 
 def test_row_groups_in_any_order_are_told_as_they_are_read_back(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_row_groups_in_any_order_are_told_as_they_are_read_back(tmp_path: Path) 
     (file,) = rolling.close()
     assert pq.read_metadata(file.path).num_row_groups == 3
     assert file.offsets == (FileOffsets(partition=0, rows=6, from_offset=3, until_offset=11),)
-    back = read_back(Path(file.path))
+    back = read_back(FILES, file.path)
     assert (file.event_time_min, file.event_time_max) == (back.event_time_min, back.event_time_max) == (3, 10)
 
 
@@ -240,7 +240,7 @@ def test_a_file_is_open_to_those_whom_the_umask_lets_read_it(tmp_path: Path) -> 
 def test_a_file_is_synced_before_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(
-        os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+        System, "fsync", lambda _, file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
     )
     (file,) = written(tmp_path, MIB, iter([[b"a"]]))
     assert synced == [file.path]
@@ -259,4 +259,4 @@ def test_a_cut_file_is_no_file(tmp_path: Path) -> None:
     path = Path(file.path)
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises((OSError, pa.ArrowInvalid)):
-        read_back(path)
+        read_back(FILES, file.path)

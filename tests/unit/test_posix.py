@@ -15,8 +15,10 @@ from typing import Any
 
 import pytest
 
-from jobs.lake import posix
-from jobs.lake.posix import Lake, LockHolder, NewFile, make_folder, move, sync_folder
+from jobs.lake.port import DayContents, LockHolder
+from jobs.lake.posix import PosixLake
+from jobs.lake.posix_file import PosixFile
+from jobs.lake.store import Store, System
 from offsets.errors import DayExists, LakeLocked, StoreFailed
 from tests.support.unprivileged import folder_of_nobody, unprivileged
 
@@ -26,8 +28,21 @@ REFUSALS = [errno.ENOSPC, errno.EROFS, errno.EACCES, errno.EDQUOT, errno.EIO]
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path / "lakes" / "orders")
+def lake(tmp_path: Path) -> PosixLake:
+    return PosixLake(tmp_path / "lakes" / "orders")
+
+
+def new_file(path: Path) -> PosixFile:
+    return PosixFile(path, path.name, System())
+
+
+def staged_file(lake: PosixLake) -> tuple[str, DayContents]:
+    """Stage a file, and return its staging and what a day of it holds."""
+    staged = lake.stage(DAY, "r1")
+    file = lake.create_file(f"{staged}/new.part")
+    file.write(b"new")
+    file.make_durable()
+    return staged, DayContents(moved={"new": file.ref}, shared={}, texts={})
 
 
 def refusing(number: int) -> Callable[..., Any]:
@@ -40,10 +55,10 @@ def refusing(number: int) -> Callable[..., Any]:
 # -- the lock
 
 
-def test_a_second_taker_is_told_who_holds_the_lake_and_since_when(lake: Lake) -> None:
+def test_a_second_taker_is_told_who_holds_the_lake_and_since_when(lake: PosixLake) -> None:
     with lake.lock(HOLDER):
         assert lake.lock_holder() == HOLDER
-        with pytest.raises(LakeLocked) as stopped, Lake(lake.root).lock(HOLDER):
+        with pytest.raises(LakeLocked) as stopped, PosixLake(lake.root).lock(HOLDER):
             pass
         assert "run r1 (pid 42 on here) since 2026-03-29T01:02:03Z" in str(stopped.value)
     assert lake.lock_holder() is None
@@ -51,14 +66,14 @@ def test_a_second_taker_is_told_who_holds_the_lake_and_since_when(lake: Lake) ->
         pass
 
 
-def test_a_lock_that_is_being_taken_has_no_text_yet(lake: Lake) -> None:
+def test_a_lock_that_is_being_taken_has_no_text_yet(lake: PosixLake) -> None:
     with lake.lock(HOLDER):
         (lake.root / "_lock").write_bytes(b"")
         with pytest.raises(LakeLocked, match="just starting"), lake.lock(HOLDER):
             pass
 
 
-def test_a_run_that_stopped_in_order_leaves_no_holder_behind(lake: Lake) -> None:
+def test_a_run_that_stopped_in_order_leaves_no_holder_behind(lake: PosixLake) -> None:
     with pytest.raises(DayExists), lake.lock(HOLDER):
         raise DayExists(expected="", found="", do="")
     assert lake.lock_holder() is None
@@ -67,13 +82,13 @@ def test_a_run_that_stopped_in_order_leaves_no_holder_behind(lake: Lake) -> None
 @pytest.mark.parametrize(
     "text", [b"", b"{", b"[]", b"{}", b'{"run_id":"a"}', b"null", b"\xff", b'{"since":1}']
 )
-def test_a_lock_file_without_sense_names_nobody(lake: Lake, text: bytes) -> None:
+def test_a_lock_file_without_sense_names_nobody(lake: PosixLake, text: bytes) -> None:
     lake.root.mkdir(parents=True)
     (lake.root / "_lock").write_bytes(text)
     assert lake.lock_holder() is None
 
 
-def test_a_longer_text_of_an_older_holder_leaves_no_trace(lake: Lake) -> None:
+def test_a_longer_text_of_an_older_holder_leaves_no_trace(lake: PosixLake) -> None:
     lake.root.mkdir(parents=True)
     (lake.root / "_lock").write_bytes(b"x" * 500)
     with lake.lock(HOLDER):
@@ -84,15 +99,15 @@ HOLD = """
 import sys, time
 from datetime import UTC, datetime
 from pathlib import Path
-from jobs.lake.posix import Lake, LockHolder
+from jobs.lake.posix import PosixLake, LockHolder
 holder = LockHolder(run_id="child", host="here", pid=7, since=datetime.now(UTC))
-with Lake(Path(sys.argv[1])).lock(holder):
+with PosixLake(Path(sys.argv[1])).lock(holder):
     print("held", flush=True)
     time.sleep(60)
 """
 
 
-def test_a_dead_holder_frees_the_lake_and_its_text_stays_as_a_trace(lake: Lake) -> None:
+def test_a_dead_holder_frees_the_lake_and_its_text_stays_as_a_trace(lake: PosixLake) -> None:
     child = subprocess.Popen([sys.executable, "-c", HOLD, lake.root], stdout=subprocess.PIPE)
     try:
         assert child.stdout is not None
@@ -112,7 +127,7 @@ def test_a_dead_holder_frees_the_lake_and_its_text_stays_as_a_trace(lake: Lake) 
         child.communicate()
 
 
-def test_a_child_that_outlives_its_parent_does_not_hold_the_lake(lake: Lake) -> None:
+def test_a_child_that_outlives_its_parent_does_not_hold_the_lake(lake: PosixLake) -> None:
     """Spark's JVM is such a child: the lock must not be inherited."""
     with lake.lock(HOLDER):
         sleeper = subprocess.Popen(
@@ -129,16 +144,16 @@ def test_a_child_that_outlives_its_parent_does_not_hold_the_lake(lake: Lake) -> 
         sleeper.stdout.close()
 
 
-def test_a_file_system_without_locks_is_told(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_told(lake: PosixLake, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fcntl.flock", refusing(errno.ENOLCK))
     with pytest.raises(StoreFailed, match="ENOLCK"), lake.lock(HOLDER):
         pass
 
 
-def test_a_new_lakes_own_name_is_made_durable(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_lakes_own_name_is_made_durable(lake: PosixLake, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     monkeypatch.setattr(
-        os, "fsync", lambda file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
+        System, "fsync", lambda _, file: synced.append(str(Path(f"/proc/self/fd/{file}").readlink()))
     )
     with lake.lock(HOLDER):
         pass
@@ -151,7 +166,7 @@ def test_a_lake_that_is_there_needs_no_right_to_list_a_parent_where_this_user_ma
 ) -> None:
     """The sync of a parent that may be passed alone ended each run, though nothing in it was ours."""
     with folder_of_nobody() as work, unprivileged():
-        lake = Lake(work / "parent" / "lake")
+        lake = PosixLake(work / "parent" / "lake")
         lake.root.mkdir(parents=True)
         lake.root.parent.chmod(mode)
         if mode == 0o300:  # this user may have made the lake's folder, in a run that was killed
@@ -172,7 +187,7 @@ def test_a_new_lake_needs_no_right_to_list_what_lies_above_the_folder_that_it_is
     with folder_of_nobody() as work, unprivileged():
         (work / "outer" / "parent").mkdir(parents=True)
         (work / "outer").chmod(0o100)
-        lake = Lake(work / "outer" / "parent" / "lakes" / "orders")
+        lake = PosixLake(work / "outer" / "parent" / "lakes" / "orders")
         with lake.lock(HOLDER):
             assert lake.lock_holder() == HOLDER
 
@@ -183,7 +198,7 @@ def test_no_folder_is_made_in_a_parent_that_cannot_be_synced() -> None:
         parent = work / "outer" / "parent"
         parent.mkdir(parents=True)
         parent.chmod(0o300)
-        lake = Lake(parent / "lakes" / "orders")
+        lake = PosixLake(parent / "lakes" / "orders")
         with (
             pytest.raises(StoreFailed, match=r"sync .*parent; found .* the right to read"),
             lake.lock(HOLDER),
@@ -195,7 +210,7 @@ def test_no_folder_is_made_in_a_parent_that_cannot_be_synced() -> None:
             assert lake.lock_holder() == HOLDER
 
 
-def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_keeps_its_text(lake: Lake) -> None:
+def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_keeps_its_text(lake: PosixLake) -> None:
     lake.root.mkdir(parents=True)
     other = lake.root.parent / "other"
     other.write_bytes(b"somebody's")
@@ -205,20 +220,20 @@ def test_a_lock_that_is_a_link_is_refused_and_what_it_leads_to_keeps_its_text(la
     assert other.read_bytes() == b"somebody's"
 
 
-def test_a_lakes_own_folder_may_be_a_link(lake: Lake, tmp_path: Path) -> None:
+def test_a_lakes_own_folder_may_be_a_link(lake: PosixLake, tmp_path: Path) -> None:
     lake.root.mkdir(parents=True)
     (tmp_path / "link").symlink_to(lake.root)
-    by_link = Lake(tmp_path / "link")
+    by_link = PosixLake(tmp_path / "link")
     with by_link.lock(HOLDER), pytest.raises(LakeLocked), lake.lock(HOLDER):
         pass
-    by_link.discard_staging(by_link.stage(DAY, "r1"))
-    assert lake.staged_runs() == []
+    by_link.discard(by_link.stage(DAY, "r1"))
+    assert lake.orphans() == []
 
 
 # -- days
 
 
-def test_days_are_the_folders_of_dates_and_nothing_else(lake: Lake) -> None:
+def test_days_are_the_folders_of_dates_and_nothing_else(lake: PosixLake) -> None:
     assert lake.days() == []
     for name in (
         "date=2026-03-29",
@@ -233,7 +248,7 @@ def test_days_are_the_folders_of_dates_and_nothing_else(lake: Lake) -> None:
     assert lake.days() == [DAY, date(2026, 3, 29)]
 
 
-def test_a_manifest_is_given_as_it_lies_there_or_not_at_all(lake: Lake) -> None:
+def test_a_manifest_is_given_as_it_lies_there_or_not_at_all(lake: PosixLake) -> None:
     assert lake.manifest_text(DAY) is None
     lake.day_folder(DAY).mkdir(parents=True)
     assert lake.manifest_text(DAY) is None
@@ -242,7 +257,7 @@ def test_a_manifest_is_given_as_it_lies_there_or_not_at_all(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("which", ["folder", "manifest"])
-def test_a_day_behind_a_link_is_refused(lake: Lake, tmp_path: Path, which: str) -> None:
+def test_a_day_behind_a_link_is_refused(lake: PosixLake, tmp_path: Path, which: str) -> None:
     folder, away = lake.day_folder(DAY), tmp_path / "away"
     folder.mkdir(parents=True)
     place = Path(lake.manifest_place(DAY))
@@ -257,19 +272,19 @@ def test_a_day_behind_a_link_is_refused(lake: Lake, tmp_path: Path, which: str) 
     assert lake.manifest_text(DAY) == b"text"
 
 
-def test_a_late_file_is_not_brought_behind_a_link(lake: Lake, tmp_path: Path) -> None:
+def test_a_late_file_is_not_brought_behind_a_link(lake: PosixLake, tmp_path: Path) -> None:
     (tmp_path / "away").mkdir()
     lake.root.mkdir(parents=True)
     lake.day_folder(DAY).symlink_to(tmp_path / "away")
     late = lake.root / "late"
     late.write_bytes(b"rows")
     with pytest.raises(StoreFailed, match="symbolic link"):
-        lake.amend(late, lake.day_folder(DAY) / "late")
+        lake.bring("late", f"date={DAY}/late")
     assert late.exists()
     assert list((tmp_path / "away").iterdir()) == []
 
 
-def test_a_file_in_the_place_of_a_day_is_no_manifest(lake: Lake) -> None:
+def test_a_file_in_the_place_of_a_day_is_no_manifest(lake: PosixLake) -> None:
     lake.root.mkdir(parents=True)
     lake.day_folder(DAY).write_bytes(b"")
     assert lake.days() == [DAY]
@@ -277,10 +292,8 @@ def test_a_file_in_the_place_of_a_day_is_no_manifest(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("make", ["empty", "full", "file", "dangling link"])
-def test_whatever_is_there_already_is_never_replaced(lake: Lake, make: str) -> None:
-    staged = lake.stage(DAY, "r1") / "day"
-    make_folder(staged)
-    (staged / "new").write_bytes(b"new")
+def test_whatever_is_there_already_is_never_replaced(lake: PosixLake, make: str) -> None:
+    staged, new = staged_file(lake)
     target = lake.day_folder(DAY)
     match make:
         case "empty":
@@ -293,38 +306,36 @@ def test_whatever_is_there_already_is_never_replaced(lake: Lake, make: str) -> N
         case _:
             target.symlink_to("nowhere")
     with pytest.raises(DayExists):
-        lake.commit(staged, DAY)
-    assert (staged / "new").exists()
+        lake.commit(staged, DAY, new)
+    assert (lake.root / staged / "day/new").exists()
     assert not (target / "new").exists()
 
 
-def test_a_published_day_is_there_whole_and_readable_by_others(lake: Lake) -> None:
+def test_a_published_day_is_there_whole_and_readable_by_others(lake: PosixLake) -> None:
     before = os.umask(0o022)
     try:
-        staged = lake.stage(DAY, "r1") / "day"
-        make_folder(staged)
+        staged, new = staged_file(lake)
+        lake.commit(staged, DAY, new)
     finally:
         os.umask(before)
-    (staged / "new").write_bytes(b"new")
-    assert lake.commit(staged, DAY) == lake.day_folder(DAY)
     assert (lake.day_folder(DAY) / "new").read_bytes() == b"new"
     assert lake.day_folder(DAY).stat().st_mode & 0o777 == 0o755
-    assert not staged.exists()
+    assert not (lake.root / staged / "day").exists()
 
 
 # -- staging
 
 
-def test_only_a_runs_own_staging_is_ever_removed(lake: Lake) -> None:
+def test_only_a_runs_own_staging_is_ever_removed(lake: PosixLake) -> None:
     mine, other = lake.stage(DAY, "mine"), lake.stage(DAY, "other")
-    assert lake.staged_runs() == [mine, other]
-    lake.discard_staging(mine)
-    assert lake.staged_runs() == [other]
-    for wrong in (lake.root, lake.day_folder(DAY), other / "deeper", lake.root / "_staging"):
+    assert [each.run_id for each in lake.orphans()] == ["mine", "other"]
+    lake.discard(mine)
+    assert [each.run_id for each in lake.orphans()] == ["other"]
+    for wrong in ("", f"date={DAY}", f"{other}/deeper", "_staging"):
         with pytest.raises(ValueError, match="no staging folder"):
-            lake.discard_staging(wrong)
-    lake.discard_staging(other)
-    assert lake.staged_runs() == []
+            lake.discard(wrong)
+    lake.discard(other)
+    assert lake.orphans() == []
     assert not (lake.root / "_staging").exists()
 
 
@@ -334,17 +345,17 @@ def test_only_a_runs_own_staging_is_ever_removed(lake: Lake) -> None:
 @pytest.mark.parametrize("number", REFUSALS, ids=lambda number: errno.errorcode[number])
 @pytest.mark.parametrize("call", ["mkdir", "rename", "open", "fsync", "write", "scandir"])
 def test_every_refusal_says_what_was_tried_and_what_to_do(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch, call: str, number: int
+    lake: PosixLake, monkeypatch: pytest.MonkeyPatch, call: str, number: int
 ) -> None:
     lake.root.mkdir(parents=True)
     (lake.root / "file").write_bytes(b"")
-    new = NewFile(lake.root / "new")
+    new, store = new_file(lake.root / "new"), Store()
     steps: dict[str, tuple[object, str, Callable[[], object]]] = {
-        "mkdir": (os, "mkdir", lambda: make_folder(lake.root / "folder")),
-        "rename": (os, "rename", lambda: move(lake.root / "file", lake.root / "moved")),
-        "open": (os, "open", lambda: NewFile(lake.root / "other")),
-        "fsync": (os, "fsync", lambda: sync_folder(lake.root)),
-        "write": (os, "write", lambda: new.write(b"text")),
+        "mkdir": (System, "mkdir", lambda: store.make_folder(lake.root / "folder")),
+        "rename": (System, "rename", lambda: store.move(lake.root / "file", lake.root / "moved")),
+        "open": (System, "open", lambda: new_file(lake.root / "other")),
+        "fsync": (System, "fsync", lambda: store.sync_folder(lake.root)),
+        "write": (System, "write", lambda: new.write(b"text")),
         "scandir": (os, "scandir", lake.days),
     }
     owner, name, step = steps[call]
@@ -358,17 +369,17 @@ def test_every_refusal_says_what_was_tried_and_what_to_do(
 
 
 def test_a_sync_of_a_file_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = NewFile(tmp_path / "new")
+    file = new_file(tmp_path / "new")
     file.write(b"text")
-    monkeypatch.setattr(os, "fsync", refusing(errno.EIO))
+    monkeypatch.setattr(System, "fsync", refusing(errno.EIO))
     with pytest.raises(StoreFailed, match="EIO"):
         file.make_durable()
 
 
 def test_short_writes_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file = NewFile(tmp_path / "new")
+    file = new_file(tmp_path / "new")
     write = os.write
-    monkeypatch.setattr(os, "write", lambda file, data: write(file, data[:3]))
+    monkeypatch.setattr(System, "write", lambda _, file, data: write(file, data[:3]))
     assert file.write(b"0123456789") == 10
     assert file.tell() == file.size == 10
     file.make_durable()
@@ -379,6 +390,6 @@ def test_above_a_lake_that_is_mounted_nothing_is_synced(monkeypatch: pytest.Monk
     """Below autofs no day could ever be run: the folder above the mount refuses it (EINVAL)."""
     mounted, synced = Path("/proc"), list[Path]()
     assert mounted.is_mount()
-    monkeypatch.setattr(posix, "sync_folder", synced.append)
-    Lake(mounted)._make_durable()
+    monkeypatch.setattr(Store, "sync_folder", lambda _, folder: synced.append(folder))
+    PosixLake(mounted)._make_root()
     assert synced == []

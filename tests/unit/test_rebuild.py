@@ -23,8 +23,8 @@ import structlog
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
 from jobs.day.plan import preview
-from jobs.lake import posix
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
+from jobs.lake.store import Store, System
 from jobs.rebuild import rebuild_day
 from jobs.record import rules
 from jobs.record.columns import Column, Kind, Scalar
@@ -50,7 +50,7 @@ from offsets.manifest import MANIFEST_NAME, to_json
 from offsets.model import Checkpoint, LostOffsets, Verdict, midnight
 from offsets.plan import Accept
 from tests.reference import Fate, Place
-from tests.support.lake import files, places
+from tests.support.lake import files, late_paths, places
 from tests.support.local_engine import RULES, ZONE, Crash, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 
@@ -91,7 +91,7 @@ def rebuild(lake: Path, topic: MemoryTopic, day: date, **changed: Any) -> Outcom
 
 
 def state(lake: Path) -> tuple[object, ...]:
-    return places(lake), [manifest.next for manifest in read_chain(Lake(lake))]
+    return places(lake), [manifest.next for manifest in read_chain(PosixLake(lake))]
 
 
 @pytest.mark.parametrize("day", DAYS)
@@ -100,7 +100,7 @@ def test_a_rebuilt_day_holds_what_it_held(lake: Path, topic: MemoryTopic, day: d
     manifest = rebuild(lake, topic, day).manifest
     assert state(lake) == before
     assert manifest.revision == 2
-    assert read_manifest(Lake(lake), day) == manifest
+    assert read_manifest(PosixLake(lake), day) == manifest
     own = {name for name in names if f"date={day}/" in name}
     assert files(lake) - own >= names - own
     assert not (lake / "_staging").exists()
@@ -159,10 +159,10 @@ def test_a_day_that_is_gone_keeps_its_zone_though_the_next_day_has_another(
     for day in DAYS:
         zone = ZONE if day < THIRD else "Europe/Brussels"
         run_day(pipeline(lake, topic, late=Late.AMEND, zone=zone, accept=new), day)
-    before = [manifest.day for manifest in read_chain(Lake(lake))]
+    before = [manifest.day for manifest in read_chain(PosixLake(lake))]
     shutil.rmtree(lake / f"date={SECOND}")
     rebuild(lake, topic, SECOND, zone="Europe/Brussels")
-    assert [manifest.day for manifest in read_chain(Lake(lake))] == before
+    assert [manifest.day for manifest in read_chain(PosixLake(lake))] == before
     assert problems(lake) == ()
 
 
@@ -240,7 +240,7 @@ def test_an_amendment_that_an_older_version_brought_is_made_again_though_days_be
     topic.produce(0, order(midnight(FIRST, ZONE)), midnight(FOURTH, ZONE) + timedelta(hours=13))
     for day in DAYS:
         run_day(pipeline(lake, topic, late=Late.AMEND), day)
-    old = [replace(each, earlier=None) for each in read_chain(Lake(lake)) if each.day.date != THIRD]
+    old = [replace(each, earlier=None) for each in read_chain(PosixLake(lake)) if each.day.date != THIRD]
     for manifest in old:
         (lake / f"date={manifest.day.date}" / MANIFEST_NAME).write_bytes(to_json(manifest))
     before = places(lake)
@@ -252,7 +252,7 @@ def test_an_amendment_that_an_older_version_brought_is_made_again_though_days_be
 
 
 def problems(lake: Path) -> tuple[str, ...]:
-    return verify(Lake(lake), None, lambda done, total: None, Level.RECORDS).problems
+    return verify(PosixLake(lake), None, lambda done, total: None, Level.RECORDS).problems
 
 
 def test_an_amendment_that_kafka_no_longer_holds_is_lost_and_the_day_stays(
@@ -314,7 +314,7 @@ def test_an_amendment_that_still_lies_where_it_came_from_is_taken_from_there(
     lake: Path, topic: MemoryTopic, folder_gone: bool
 ) -> None:
     before = state(lake)
-    newest = read_ledger(Lake(lake)).newest
+    newest = read_ledger(PosixLake(lake)).newest
     assert newest is not None
     file = next(file for file in newest.files if file.day == SECOND and file.target)
     source, target = lake / f"date={FOURTH}" / file.path, lake / str(file.target)
@@ -345,7 +345,7 @@ def test_what_retention_took_cannot_be_built_again(lake: Path, topic: MemoryTopi
 def test_a_pending_record_that_retention_took_since_cannot_be_built_again(
     lake: Path, topic: MemoryTopic
 ) -> None:
-    span = [*read_chain(Lake(lake))][1].spans[1]
+    span = [*read_chain(PosixLake(lake))][1].spans[1]
     assert span.from_offset + 1 < span.seen_until, "the first one that is read was pending"
     topic.retain_from(1, span.from_offset + 1)
     refused(lake, topic, OffsetsLost, "The old day stays")
@@ -353,7 +353,7 @@ def test_a_pending_record_that_retention_took_since_cannot_be_built_again(
 
 def test_what_compaction_took_since_cannot_be_built_again(lake: Path, topic: MemoryTopic) -> None:
     topic.cleanup_policy = "compact"
-    span = [*read_chain(Lake(lake))][1].spans[0]
+    span = [*read_chain(PosixLake(lake))][1].spans[0]
     topic.compact(0, [span.seen_until])
     refused(lake, topic, OffsetsLost, "compaction took")
 
@@ -361,7 +361,7 @@ def test_what_compaction_took_since_cannot_be_built_again(lake: Path, topic: Mem
 def test_a_record_that_is_missing_on_a_topic_that_is_not_compacted_is_never_lawful(
     lake: Path, topic: MemoryTopic
 ) -> None:
-    span = [*read_chain(Lake(lake))][1].spans[0]
+    span = [*read_chain(PosixLake(lake))][1].spans[0]
     topic.compact(0, [span.seen_until])
     refused(lake, topic, AuditFailed, "again")
 
@@ -371,7 +371,7 @@ def test_a_record_where_there_was_none_is_not_taken_into_the_day(
     lake: Path, topic: MemoryTopic, accepted: bool
 ) -> None:
     """Nor under another contract, by which records may become valid, but not come from nowhere."""
-    *_, gap = [*read_chain(Lake(lake))][1].gaps[1].offsets
+    *_, gap = [*read_chain(PosixLake(lake))][1].gaps[1].offsets
     log = topic.logs[1]
     at = next(n for n, each in enumerate(log.records) if each.offset == gap[0])
     value = order(midnight(SECOND, ZONE) + timedelta(hours=9))
@@ -433,7 +433,7 @@ def test_a_record_with_another_verdict_stays_where_it_is(
 def trade_places(lake: Path, topic: MemoryTopic) -> None:
     """Let two records of the second day trade places: all counts are equal, and the sets are not."""
     log = topic.logs[0]
-    span = [*read_chain(Lake(lake))][1].spans[0]
+    span = [*read_chain(PosixLake(lake))][1].spans[0]
     inside = [n for n, each in enumerate(log.records) if span.seen_until <= each.offset < span.until_offset]
     bad = next(n for n in inside if log.records[n].value == b"not json")
     good = inside[0]
@@ -459,7 +459,9 @@ def test_a_day_that_another_version_judged_otherwise_stays_and_the_message_names
         for day in (*DAYS, FIFTH):
             run_day(pipeline(lake, topic, late=Late.AMEND), day)
     before = state(lake)
-    (judged,) = [day for day in (*DAYS, FIFTH) if "No Kafka timestamp" in str(read_manifest(Lake(lake), day))]
+    (judged,) = [
+        day for day in (*DAYS, FIFTH) if "No Kafka timestamp" in str(read_manifest(PosixLake(lake), day))
+    ]
     with pytest.raises(AuditFailed, match="build it again with kafka-daily 0, which wrote it"):
         rebuild(lake, topic, judged)
     assert state(lake) == before
@@ -474,7 +476,7 @@ def test_a_store_that_cannot_exchange_keeps_the_old_day(
     def refuse(*_: object) -> None:
         raise OSError(22, "Invalid argument")
 
-    monkeypatch.setattr(posix, "_exchange", refuse)
+    monkeypatch.setattr(System, "exchange", refuse)
     refused(lake, topic, StoreFailed, "in one step")
 
 
@@ -485,7 +487,7 @@ def test_a_store_that_cannot_exchange_is_refused_before_anything_is_read(
     def refuse(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(posix, "_exchange", refuse)
+    monkeypatch.setattr(System, "exchange", refuse)
     engine = LocalEngine(topic)
     refused(lake, topic, StoreFailed, "file system that has Linux's renameat2", engine=engine)
     assert engine.jobs == 0
@@ -500,15 +502,15 @@ def test_the_old_day_stays_in_staging_while_its_successor_may_not_be_durable(
 ) -> None:
     """A loss of power would undo the exchange, and the old folder is the day again: with all its files."""
     old = files(lake / f"date={SECOND}")
-    sync = posix.sync_folder
+    sync = Store.sync_folder
 
-    def unsure(folder: Path) -> None:
+    def unsure(self: Store, folder: Path) -> None:
         if folder == lake and (lake / f"date={SECOND}").stat().st_ino not in before:
             raise StoreFailed(expected=f"to sync {folder}", found="EIO", do="Look.")
-        sync(folder)
+        sync(self, folder)
 
     before = {(lake / f"date={SECOND}").stat().st_ino}
-    monkeypatch.setattr(posix, "sync_folder", unsure)
+    monkeypatch.setattr(Store, "sync_folder", unsure)
     with pytest.raises(StoreFailed, match="to sync"):
         rebuild(lake, topic, SECOND)
     (left,) = (lake / "_staging").glob("*/day")
@@ -625,7 +627,7 @@ def test_the_newest_day_without_its_manifest_is_settled_again_and_each_row_stays
             run_day(pipeline(lake, topic, late=Late.AMEND), day)
         if what != "folder" or day == FOURTH:
             assert "--force" in str(stopped.value)
-    assert len(Lake(lake).amended_by(FOURTH)) == 2
+    assert len(late_paths(lake, FOURTH)) == 2
     rebuild(lake, topic, FOURTH)
     assert state(lake) == before
     assert problems(lake) == ()
@@ -674,16 +676,16 @@ def test_late_rows_that_were_not_brought_anywhere_yet_are_brought_after_a_kill_t
     for day in DAYS[:-1]:
         run_day(pipeline(again, topic, late=Late.AMEND), day)
     with monkeypatch.context() as patched:
-        patched.setattr(os, "link", dying(os.link))
+        patched.setattr(System, "link", staticmethod(dying(os.link)))
         with pytest.raises(Crash):
             run_day(pipeline(again, topic, late=Late.AMEND), FOURTH)
-    assert not Lake(again).amended_by(FOURTH)
+    assert not late_paths(again, FOURTH)
     lose(again / f"date={FOURTH}", "manifest")
     with monkeypatch.context() as patched:
-        patched.setattr(os, "unlink", dying(os.unlink))
+        patched.setattr(System, "unlink", staticmethod(dying(os.unlink)))
         with pytest.raises(Crash):
             rebuild(again, topic, FOURTH)
-    assert len(Lake(again).amended_by(FOURTH)) == 1
+    assert len(late_paths(again, FOURTH)) == 1
     run_day(pipeline(again, topic, late=Late.SET_ASIDE), FOURTH)
     assert state(again) == before
     assert problems(again) == ()
@@ -694,7 +696,7 @@ def test_a_late_file_that_cannot_be_read_is_settled_again_once_it_is_out_of_the_
     lake: Path, topic: MemoryTopic, tmp_path: Path, column: bytes | None
 ) -> None:
     before = state(lake)
-    broken = Lake(lake).amended_by(FOURTH)[0]
+    broken = late_paths(lake, FOURTH)[0]
     lose(lake / f"date={FOURTH}", "manifest")
     broken.write_bytes(broken.read_bytes().replace(column, column.upper()) if column else b"PAR1")
     with pytest.raises(LedgerBroken, match=r"ove (it|that file) out of the lake"):
@@ -728,7 +730,7 @@ def test_a_late_file_with_values_that_no_run_writes_is_settled_again_once_it_is_
     lake: Path, topic: MemoryTopic, tmp_path: Path, name: str, values: pa.Array
 ) -> None:
     """A page has no checksum: one flipped bit of an offset's first byte was a bug (70), with no way out."""
-    before, broken = state(lake), Lake(lake).amended_by(FOURTH)[0]
+    before, broken = state(lake), late_paths(lake, FOURTH)[0]
     lose(lake / f"date={FOURTH}", "manifest")
     damage_values(broken, name, values)
     with pytest.raises(LedgerBroken, match=r"ove (it|that file) out of the lake"):
@@ -766,7 +768,7 @@ def test_a_late_file_that_was_moved_into_another_day_is_not_committed_there(
 ) -> None:
     """Without a manifest, its place alone said to which day it belongs."""
     before = state(lake)
-    path = next(path for path in Lake(lake).amended_by(by) if path.parent.name == f"date={SECOND}")
+    path = next(path for path in late_paths(lake, by) if path.parent.name == f"date={SECOND}")
     moved = path.rename(lake / f"date={into}" / path.name)
     lose(lake / f"date={by}", "manifest")
     with pytest.raises(LedgerBroken, match=rf"or into date={SECOND}\b"):
@@ -780,7 +782,7 @@ def test_a_late_file_that_was_moved_into_another_day_is_not_committed_there(
 def test_a_late_file_that_was_moved_may_also_be_moved_out_of_the_lake(
     lake: Path, topic: MemoryTopic, tmp_path: Path
 ) -> None:
-    before, (*_, path) = state(lake), Lake(lake).amended_by(FOURTH)
+    before, (*_, path) = state(lake), late_paths(lake, FOURTH)
     moved = path.rename(lake / f"date={FIRST}" / path.name)
     lose(lake / f"date={FOURTH}", "manifest")
     with pytest.raises(LedgerBroken, match="Move that file out of the lake"):
@@ -793,7 +795,7 @@ def test_a_late_file_that_was_moved_may_also_be_moved_out_of_the_lake(
 def test_a_late_file_of_another_topic_is_none_of_the_days_late_files(
     lake: Path, topic: MemoryTopic, tmp_path: Path
 ) -> None:
-    before, path = state(lake), Lake(lake).amended_by(FOURTH)[0]
+    before, path = state(lake), late_paths(lake, FOURTH)[0]
     table, said = pq.read_table(path, partitioning=None), pq.read_metadata(path).metadata
     other = path.with_name(f"late-{FOURTH}-20260401T000000-abcdef-00007.parquet")
     pq.write_table(table.replace_schema_metadata({**said, b"kafka_daily.topic": b"others"}), other)
@@ -811,7 +813,7 @@ def test_a_late_file_behind_a_link_is_not_committed(tmp_path: Path, topic: Memor
     lake = tmp_path / "lake"
     for day in DAYS:
         run_day(pipeline(lake, topic, late=Late.AMEND if day == FOURTH else Late.SET_ASIDE), day)
-    path = next(path for path in Lake(lake).amended_by(FOURTH) if path.parent.name == f"date={SECOND}")
+    path = next(path for path in late_paths(lake, FOURTH) if path.parent.name == f"date={SECOND}")
     linked = path if what == "file" else path.parent
     linked.rename(tmp_path / "elsewhere")
     linked.symlink_to(tmp_path / "elsewhere")
@@ -828,7 +830,7 @@ def test_where_retention_took_some_of_it_the_folder_stays_and_the_advice_leads_o
     lake: Path, topic: MemoryTopic, tmp_path: Path
 ) -> None:
     before, away = places(lake), tmp_path / "away"
-    third = read_manifest(Lake(lake), THIRD)
+    third = read_manifest(PosixLake(lake), THIRD)
     assert third
     start = third.next.partitions[0].next_from_offset
     lose(lake / f"date={FOURTH}", "manifest")
@@ -838,7 +840,7 @@ def test_where_retention_took_some_of_it_the_folder_stays_and_the_advice_leads_o
         rebuild(lake, topic, FOURTH)
     assert files(lake) == refused_day
     away.mkdir()
-    for path in [*Lake(lake).amended_by(FOURTH), lake / f"date={FOURTH}"]:
+    for path in [*late_paths(lake, FOURTH), lake / f"date={FOURTH}"]:
         assert path.match(f"date=*/late-{FOURTH}-*") or path.name == f"date={FOURTH}"
         path.rename(away / path.name)
     assert f"date={FOURTH} and all date=*/late-{FOURTH}-*" in str(stopped.value)
@@ -910,7 +912,7 @@ def test_late_rows_of_removed_later_days_are_doubled_by_neither_a_run_nor_a_rebu
         run_day(pipeline(lake, topic, late=Late.AMEND), THIRD)
     with pytest.raises(LedgerBroken, match="move these files out of the lake"):
         rebuild(lake, topic, THIRD)
-    for path in Lake(lake).amended_by(FOURTH):
+    for path in late_paths(lake, FOURTH):
         path.rename(tmp_path / path.name)
     rebuild(lake, topic, THIRD)
     run_day(pipeline(lake, topic, late=Late.AMEND), FOURTH)
@@ -1026,14 +1028,15 @@ def test_a_file_that_comes_into_the_day_while_it_is_read_again_is_kept(
 def test_a_file_that_comes_into_the_day_just_before_the_exchange_stays_in_staging_and_is_named(
     lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    exchange = Lake.exchange
+    exchange = Store.exchange
 
-    def with_a_sidecar(self: Lake, staged: Path, day: date) -> None:
-        (self.day_folder(day) / "_index.sidecar").write_text("somebody's")
-        exchange(self, staged, day)
+    def with_a_sidecar(self: Store, one: Path, other: Path) -> None:
+        if other.parent == lake:
+            (other / "_index.sidecar").write_text("somebody's")
+        exchange(self, one, other)
 
     before = state(lake)
-    monkeypatch.setattr(Lake, "exchange", with_a_sidecar)
+    monkeypatch.setattr(Store, "exchange", with_a_sidecar)
     with structlog.testing.capture_logs() as said:
         assert rebuild(lake, topic, SECOND).manifest.revision == 2
     (kept,) = (lake / "_staging").glob("*/day/_index.sidecar")
@@ -1221,12 +1224,12 @@ def test_a_rebuilt_day_keeps_the_anchor_that_the_day_after_goes_on_from(tmp_path
         topic.produce(0, order(when), -5_000 if day == FIRST else when)
     for day in DAYS[:2]:
         run_day(pipeline(lake, topic, invalid_limit=1.0), day)
-    for manifest in [*read_chain(Lake(lake))]:
+    for manifest in [*read_chain(PosixLake(lake))]:
         old = replace(manifest, consumed=_as_of_old(manifest.consumed), next=_as_of_old(manifest.next))
         (lake / f"date={old.day.date}" / MANIFEST_NAME).write_bytes(to_json(old))
     rebuild_day(pipeline(lake, topic, invalid_limit=1.0), FIRST)
     run_day(pipeline(lake, topic, invalid_limit=1.0), THIRD)
-    assert len([*read_chain(Lake(lake))]) == 3
+    assert len([*read_chain(PosixLake(lake))]) == 3
 
 
 @pytest.mark.parametrize("harm", ["", "manifest", "folder"])
@@ -1234,7 +1237,7 @@ def test_a_day_is_not_built_again_of_other_records_than_the_day_after_goes_on_fr
     lake: Path, topic: MemoryTopic, harm: str
 ) -> None:
     """As after an unclean election: the rebuild was committed, and its link to the next day was broken."""
-    anchor = list(read_chain(Lake(lake)))[-2].next.partitions[0].anchor
+    anchor = list(read_chain(PosixLake(lake)))[-2].next.partitions[0].anchor
     assert anchor
     records = topic.logs[0].records
     number = next(number for number, each in enumerate(records) if each.offset == anchor.offset)

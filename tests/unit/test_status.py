@@ -13,7 +13,8 @@ import pytest
 
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.lake.posix import Lake, LockHolder
+from jobs.lake.port import LockHolder
+from jobs.lake.posix import PosixLake
 from jobs.lake.status import Amended, status, whereabouts
 from offsets.commit_log import Ledger
 from offsets.errors import LedgerBroken
@@ -46,7 +47,7 @@ def due_at(ledger: Ledger, day: date) -> datetime:
 
 
 def test_a_lake_at_a_glance(lake: Path) -> None:
-    found = status(Lake(lake), FIRST, due_at, NOW)
+    found = status(PosixLake(lake), FIRST, due_at, NOW)
     assert [(day.date, day.state, day.rows, day.late, day.invalid) for day in found.days] == [
         (FIRST, "complete", 6, 0, 1),
         (SECOND, "complete", 7, 1, 1),
@@ -56,15 +57,15 @@ def test_a_lake_at_a_glance(lake: Path) -> None:
     assert [day.gaps for day in found.days] == [0, 0, 1]
     assert (found.next_day, found.due) == (date(2026, 3, 31), False)
     assert (found.holder, found.staged) == (None, ())
-    assert status(Lake(lake), FIRST, lambda ledger, day: NOW, NOW).due
+    assert status(PosixLake(lake), FIRST, lambda ledger, day: NOW, NOW).due
 
 
 def test_an_absent_lake_and_an_empty_day_are_told_as_they_are(tmp_path: Path) -> None:
-    found = status(Lake(tmp_path / "none"), FIRST, due_at, NOW)
+    found = status(PosixLake(tmp_path / "none"), FIRST, due_at, NOW)
     assert (found.days, found.next_day, found.unfinished_moves) == ((), FIRST, ())
     assert not (tmp_path / "none").exists()
     run_day(pipeline(tmp_path / "lake", MemoryTopic()), FIRST)
-    (day,) = status(Lake(tmp_path / "lake"), FIRST, due_at, NOW).days
+    (day,) = status(PosixLake(tmp_path / "lake"), FIRST, due_at, NOW).days
     assert (day.state, day.rows, day.files, day.bytes) == ("empty", 0, 0, 0)
 
 
@@ -74,25 +75,25 @@ def test_a_holder_is_alive_dead_or_elsewhere(lake: Path) -> None:
     here = socket.gethostname()
     for host, pid, alive in ((here, 1, True), (here, gone.pid, False), ("elsewhere", 1, None)):
         holder = LockHolder(run_id="r", host=host, pid=pid, since=NOW)
-        with Lake(lake).lock(holder):
-            found = status(Lake(lake), FIRST, due_at, NOW)
+        with PosixLake(lake).lock(holder):
+            found = status(PosixLake(lake), FIRST, due_at, NOW)
         assert (found.holder, found.holder_alive) == (holder, alive)
 
 
 def test_an_orphan_in_staging_is_told(lake: Path) -> None:
-    Lake(lake).stage(THIRD, "dead")
-    assert status(Lake(lake), FIRST, due_at, NOW).staged == ("2026-03-30.dead",)
+    PosixLake(lake).stage(THIRD, "dead")
+    assert status(PosixLake(lake), FIRST, due_at, NOW).staged == ("2026-03-30.dead",)
 
 
 def test_status_stops_at_an_edited_manifest(lake: Path) -> None:
     path = lake / f"date={SECOND}" / "_manifest.json"
     path.write_bytes(path.read_bytes().replace(b'"revision": 1', b'"revision": 2'))
     with pytest.raises(LedgerBroken):
-        status(Lake(lake), FIRST, due_at, NOW)
+        status(PosixLake(lake), FIRST, due_at, NOW)
 
 
 def test_amended_rows_are_told_with_the_day_whose_run_brought_them(amended: Path) -> None:
-    found = status(Lake(amended), FIRST, due_at, NOW)
+    found = status(PosixLake(amended), FIRST, due_at, NOW)
     assert [day.amended for day in found.days] == [
         (Amended(by=SECOND, rows=1),),
         (Amended(by=THIRD, rows=1),),
@@ -110,15 +111,17 @@ def test_an_open_move_of_the_newest_day_is_told(amended: Path, linked: bool) -> 
     os.link(target, source)
     if not linked:
         target.unlink()
-    found = status(Lake(amended), FIRST, due_at, NOW)
+    found = status(PosixLake(amended), FIRST, due_at, NOW)
     assert found.unfinished_moves == (late.target,)
     assert found.days[1].amended == ((Amended(by=THIRD, rows=1),) if linked else ())
-    where = whereabouts(Lake(amended), manifest_of(amended, THIRD), late)
-    assert (where.source, where.path) == (source, target if linked else source)
+    where = whereabouts(PosixLake(amended), manifest_of(amended, THIRD), late)
+    assert (where.source, where.ref) == tuple(
+        path.relative_to(amended).as_posix() for path in (source, target if linked else source)
+    )
     assert where.same is linked
 
 
 def test_a_lossy_day_is_told_with_what_was_lost(tmp_path: Path) -> None:
     a_lossy_lake(tmp_path / "lake")
-    found = status(Lake(tmp_path / "lake"), FIRST, due_at, NOW)
+    found = status(PosixLake(tmp_path / "lake"), FIRST, due_at, NOW)
     assert [(day.state, day.lost) for day in found.days] == [("complete", ()), ("lossy", ("1:3-5",))]

@@ -14,7 +14,7 @@ import pytest
 from jobs.daily import run_day
 from jobs.day import stretches
 from jobs.day.plan import make_plan
-from jobs.lake.posix import Lake
+from jobs.lake.posix import PosixLake
 from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
@@ -88,7 +88,7 @@ def test_records_that_spark_cannot_take_are_settled_by_the_second_client(
     found = found_in(lake, topic)
     assert found[Fate.INVALID] == bad
     assert found.keys() == {Fate.IN_DAY, Fate.INVALID}
-    assert verify(Lake(lake), None, lambda done, total: None, Level.KAFKA, lambda: topic).problems == ()
+    assert verify(PosixLake(lake), None, lambda done, total: None, Level.KAFKA, lambda: topic).problems == ()
 
 
 def test_records_beside_the_stretch_are_left_to_spark(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_poisoned_day_can_be_built_again(lake: Path) -> None:
     topic = poisoned("both ends")
     for day in (FIRST, SECOND):
         run_day(pipeline(lake, topic, invalid_limit=1.0), day)
-    before, manifest = places(lake), next(read_chain(Lake(lake)))
+    before, manifest = places(lake), next(read_chain(PosixLake(lake)))
     (lake / f"date={FIRST}" / manifest.files[0].path).unlink()
     rebuild_day(pipeline(lake, topic), FIRST)
     assert places(lake) == before

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import gc
-import os
 import pickle
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.lake.posix import NewFile
+from jobs.lake.posix import PosixLake
+from jobs.lake.posix_file import PosixFile
+from jobs.lake.store import System
 from jobs.record.columns import Column, Kind, Scalar, name_problem
 from jobs.record.decode import Decoder
 from jobs.record.schema import INSTANT
@@ -32,6 +33,7 @@ from offsets.model import Anchor, Verdict
 from offsets.ranges import Offsets
 from tests.support.local_engine import RULES, Crash, order, rows_of
 from tests.support.memory_topic import Record
+from tests.support.plain_files import FILES
 from tests.unit.test_classify import BOUNDS, DAY, DAYS
 
 NOON = DAY.start + timedelta(hours=12)
@@ -40,7 +42,7 @@ STAMP = int(NOON.timestamp() * 1000)
 
 def task_order(folder: Path, target: int = 1 << 20, bounds: Any = BOUNDS) -> TaskSpec:
     options = FileOptions(target_size=target, compression="zstd", origin={"topic": "orders"})
-    return TaskSpec(rules=RULES, bounds=bounds, attempts=str(folder), files=options)
+    return TaskSpec(rules=RULES, bounds=bounds, lake=FILES, attempts=str(folder), files=options)
 
 
 def record(offset: int, when: datetime | None = NOON, *, stamp: int = STAMP) -> Record:
@@ -56,9 +58,11 @@ def run(folder: Path, *batches: pa.RecordBatch, **changed: Any) -> TaskResult:
 
 
 def test_a_task_that_outlives_its_run_makes_no_folder_again(tmp_path: Path) -> None:
-    report = run_task(task_order(tmp_path / "removed"), "a", iter([rows_of(0, [record(0)])]))
+    spec = replace(task_order(tmp_path), lake=PosixLake(tmp_path), attempts="_staging/removed/attempts")
+    (tmp_path / "_staging").mkdir()
+    report = run_task(spec, "a", iter([rows_of(0, [record(0)])]))
     assert isinstance(report.failure, StoreFailed)
-    assert list(tmp_path.iterdir()) == []
+    assert list((tmp_path / "_staging").iterdir()) == []
 
 
 def counts(report: TaskResult) -> dict[Verdict, tuple[int, int, int]]:
@@ -264,19 +268,19 @@ def test_many_late_days_keep_few_files_open(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(task, "OPEN_LATE_DAYS", 2)
     monkeypatch.setattr(task, "LATE_BYTES", 1)
     open_now, at_once = set[int](), list[int]()
-    make, sync = NewFile.__init__, NewFile.make_durable
+    make, sync = PosixFile.__init__, PosixFile.make_durable
 
-    def made(self: NewFile, path: Path) -> None:
-        make(self, path)
+    def made(self: PosixFile, path: Path, ref: str, system: System) -> None:
+        make(self, path, ref, system)
         open_now.add(id(self))
         at_once.append(len(open_now))
 
-    def synced(self: NewFile) -> str:
+    def synced(self: PosixFile) -> str:
         open_now.discard(id(self))
         return sync(self)
 
-    monkeypatch.setattr(NewFile, "__init__", made)
-    monkeypatch.setattr(NewFile, "make_durable", synced)
+    monkeypatch.setattr(PosixFile, "__init__", made)
+    monkeypatch.setattr(PosixFile, "make_durable", synced)
     report = run(tmp_path, *late_batches(90, 3))
     assert max(at_once) == 3  # the two, and the one for which another is closed
     assert len(report.files) == 3 + 9  # ten batches, and each after the first reopens one day
@@ -303,14 +307,14 @@ def test_late_rows_do_not_pile_up_in_memory(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_full_disk_is_reported_and_not_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = NewFile.write
+    write = PosixFile.write
 
-    def full(self: NewFile, data: Any) -> int:
+    def full(self: PosixFile, data: Any) -> int:
         if self.size > 4:
             raise StoreFailed(expected="to write", found="No space left on device (ENOSPC)", do="Free some.")
         return write(self, data)
 
-    monkeypatch.setattr(NewFile, "write", full)
+    monkeypatch.setattr(PosixFile, "write", full)
     report = run(tmp_path, rows_of(0, [record(0)]))
     assert isinstance(report.failure, StoreFailed)
     assert "ENOSPC" in str(report.failure)
@@ -323,7 +327,7 @@ def test_an_operating_systems_refusal_in_the_midst_of_a_file_is_a_store_failure(
     def full(file: int, data: bytes) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr(System, "write", staticmethod(full))
     report = run(tmp_path, rows_of(0, [record(0)]))
     assert isinstance(report.failure, StoreFailed)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import gc
+import hashlib
 import os
 import re
 import shutil
@@ -25,7 +26,7 @@ import jobs.verify.run
 from jobs.cli import tables
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.lake.posix import Lake, sha256_and_size
+from jobs.lake.posix import PosixLake
 from jobs.rebuild import rebuild_day
 from jobs.record.rules import Tombstones
 from jobs.task.parquet_writer import read_back
@@ -54,6 +55,7 @@ from tests.support.lake import places
 from tests.support.local_engine import RULES, order, pipeline
 from tests.support.manifests import empty, full
 from tests.support.memory_topic import MemoryTopic, Transaction
+from tests.support.plain_files import FILES
 from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, at, orders, three_days
 
 DAYS = (FIRST, SECOND, THIRD)
@@ -84,7 +86,7 @@ def amended(tmp_path: Path, topic: MemoryTopic) -> Path:
 def look(
     lake: Path, level: Level = Level.RECORDS, topic: MemoryTopic | None = None, only: date | None = None
 ) -> Verified:
-    return verify(Lake(lake), only, lambda done, total: None, level, (lambda: topic) if topic else None)
+    return verify(PosixLake(lake), only, lambda done, total: None, level, (lambda: topic) if topic else None)
 
 
 def problems(lake: Path, level: Level = Level.RECORDS, only: date | None = None) -> list[str]:
@@ -96,14 +98,14 @@ def against(lake: Path, topic: MemoryTopic) -> list[str]:
 
 
 def manifest_of(lake: Path, day: date) -> Manifest:
-    manifest = read_manifest(Lake(lake), day)
+    manifest = read_manifest(PosixLake(lake), day)
     assert manifest is not None
     return manifest
 
 
 def reseal(lake: Path, day: date, change: Callable[[Manifest], Manifest]) -> None:
     """Change a manifest and give it the checksum that fits."""
-    place = Path(Lake(lake).manifest_place(day))
+    place = Path(PosixLake(lake).manifest_place(day))
     place.write_bytes(to_json(change(from_json(place.read_bytes(), "here"))))
 
 
@@ -136,7 +138,7 @@ def rewritten(lake: Path, day: date, verdict: Verdict, change: Callable[[pa.Tabl
     ranges = [[part.partition, part.from_offset, part.until_offset] for part in parts]
     said[b"kafka_daily.offsets"] = str(ranges).encode()
     pq.write_table(table.replace_schema_metadata(said), path)
-    back = read_back(path)
+    back = read_back(FILES, str(path))
     times = (table["event_time"].to_pylist(),) if "event_time" in table.column_names else ()
     new = replace(
         old,
@@ -173,7 +175,7 @@ def test_a_whole_lake_is_green_and_every_offset_has_a_class(
 @pytest.mark.parametrize("level", list(Level))
 def test_progress_is_told_up_to_its_end(lake: Path, topic: MemoryTopic, level: Level) -> None:
     seen: list[tuple[int, int]] = []
-    found = verify(Lake(lake), None, lambda *step: seen.append(step), level, lambda: topic)
+    found = verify(PosixLake(lake), None, lambda *step: seen.append(step), level, lambda: topic)
     total = found.files + (found.days if level is Level.KAFKA else 0)
     assert seen == [(step, total) for step in range(1, total + 1)]
 
@@ -363,14 +365,14 @@ def test_what_belongs_into_a_day_is_known_without_going_through_all_manifests(am
         def __len__(self) -> int:
             raise AssertionError("gone through")
 
-    chain = read_chain(Lake(amended))
+    chain = read_chain(PosixLake(amended))
     known = chain.known
     chain = replace(chain, known=LookedUp())
     (amended / f"date={FIRST}" / "stranger").touch()
     before = None
     for day in DAYS:
         own = manifest_of(amended, day)
-        assert len(list(unknown_files(Lake(amended), chain, own))) == (day == FIRST)
+        assert len(list(unknown_files(PosixLake(amended), chain, own))) == (day == FIRST)
         assert list(day_problems(chain, own, before, day)) == []
         before = own
 
@@ -392,7 +394,7 @@ def test_a_link_out_of_the_lake_is_found(
 
 
 def test_staging_the_lock_and_an_empty_late_folder_are_no_problem(amended: Path) -> None:
-    Lake(amended).stage(THIRD, "dead")
+    PosixLake(amended).stage(THIRD, "dead")
     (amended / f"date={SECOND}" / "_late" / f"date={FIRST}").mkdir(parents=True, exist_ok=True)
     assert problems(amended) == []
 
@@ -538,11 +540,12 @@ def test_no_damage_to_a_footer_ends_the_process(lake: Path) -> None:
 from pathlib import Path
 from jobs.task.parquet_writer import UNREADABLE
 from jobs.verify.files import read_footer
+from tests.support.plain_files import FILES
 good, path = Path({str(path)!r}).read_bytes(), Path({str(path)!r} + ".spoiled")
 for at in range(len(good) - 8 - int.from_bytes(good[-8:-4], "little"), len(good) - 8):
     path.write_bytes(good[:at] + bytes([good[at] ^ 1 << at % 4]) + good[at + 1 :])
     try:
-        read_footer(path, {sha256_and_size(path)[0]!r})
+        read_footer(FILES, str(path), {hashlib.sha256(path.read_bytes()).hexdigest()!r})
     except UNREADABLE:
         pass
 """
@@ -1120,8 +1123,9 @@ def test_aborted_and_compacted_offsets_are_explained_on_every_level(tmp_path: Pa
 def test_a_small_lake_is_verified_at_once_and_without_spark(lake: Path) -> None:
     program = (
         "import sys, time; began = time.monotonic()\n"
-        "from pathlib import Path; from jobs.lake.posix import Lake; from jobs.verify.run import verify\n"
-        f"found = verify(Lake(Path({str(lake)!r})), None, lambda *_: None)\n"
+        "from pathlib import Path\n"
+        "from jobs.lake.posix import PosixLake; from jobs.verify.run import verify\n"
+        f"found = verify(PosixLake(Path({str(lake)!r})), None, lambda *_: None)\n"
         "assert not {'pyspark', 'confluent_kafka', 'pandas'} & sys.modules.keys(), 'too much is loaded'\n"
         "print(found.days, len(found.problems))"
     )
@@ -1203,7 +1207,7 @@ def test_the_manifests_of_a_long_lake_are_not_held_together(tmp_path: Path, spoi
 
     gc.collect()
     already = sum(isinstance(each, Manifest) for each in gc.get_objects())
-    assert verify(Lake(tmp_path), None, count).problems
+    assert verify(PosixLake(tmp_path), None, count).problems
     assert max(held) - already <= 3
 
 

@@ -1,0 +1,25 @@
+"""Reading and numbering files of any kind of lake."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from io import SEEK_END, BufferedIOBase
+from itertools import count
+
+from jobs.lake.port import Files, NewFile
+
+
+def numbered_files(lake: Files, folder: str) -> Callable[[], NewFile]:
+    """Return what begins one file after another in a folder of staging."""
+    numbers = count()
+    return lambda: lake.create_file(f"{folder}/{next(numbers):05d}.parquet.part")
+
+
+def sha256_and_size(file: BufferedIOBase) -> tuple[str, int]:
+    """Return the SHA-256 of an open file, from where it stands, and its size in bytes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return hashlib.file_digest(file, "sha256").hexdigest(), file.seek(0, SEEK_END)

@@ -1,0 +1,301 @@
+"""A lake in memory, each change of which can fail: the port's second implementation.
+
+Names and bytes, and nothing of a disk: a commit is one step, a late file is linked and unlinked, what is
+written is durable. `show` writes it to a folder for those who look at one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from datetime import date, datetime
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from weakref import WeakValueDictionary
+
+from jobs.lake.names import REMOVED, STAGED_DAY, STAGING_NAME, brought_by, day_ref, last
+from jobs.lake.port import DayContents, Entry, LockHolder, Orphan
+from offsets.errors import DayExists, LakeLocked, LedgerBroken, StoreFailed
+from offsets.manifest import LISTS_NAME, MANIFEST_NAME
+from tests.faults.store import Fault, Keeps, nothing
+from tests.support.local_engine import Crash
+
+_ALIVE: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
+
+
+class MemoryStore:
+    """What a lake in memory holds, and the fault that is ahead of it."""
+
+    def __init__(self, root: Path) -> None:
+        """Begin without a lake; `root` is where it is shown."""
+        _ALIVE[str(root)] = self
+        self.root, self.names, self.staged = root, dict[str, bytearray](), set[str]()
+        self.locked = False
+        self.kinds: Counter[str] = Counter()
+        self.injected = 0
+        self.plant()
+
+    def __reduce__(self) -> Any:
+        """Stay the same store in a task, which gets its lake pickled."""
+        return _alive, (str(self.root),)
+
+    def plant(self, fault: Fault | None = None) -> None:
+        """Start a new process, with a fault ahead of it or none."""
+        self.fault, self.dead, self.made, self.locked = fault, False, 0, False
+
+    @contextmanager
+    def change(self, kind: str) -> Iterator[None]:
+        """Make a change, unless it is its turn to fail, before or after it was made."""
+        if self.dead:
+            raise Crash("not alive")
+        self.kinds[kind] += 1
+        self.made += 1
+        fault = self.fault if self.fault and self.fault.at == self.made else None
+        if fault and not fault.after:
+            self._fail(fault, kind)
+        yield
+        if fault:
+            self._fail(fault, kind)
+
+    def _fail(self, fault: Fault, kind: str) -> None:
+        self.injected += 1
+        if fault.error is None:
+            self.dead = True
+            raise Crash(f"killed at {kind}")
+        raise StoreFailed(expected=f"to {kind}", found="EIO", do="Look.")
+
+    def power_loss(self, keeps: Keeps = nothing) -> None:
+        """Start again: all that is here is durable."""
+        self.plant()
+        self.show()
+
+    def show(self) -> None:
+        """Write the lake to its folder, one file for all names of one."""
+        folder = self.root / "lake"
+        shutil.rmtree(folder, ignore_errors=True)
+        made: dict[int, Path] = {}
+        for name, text in self.names.items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if id(text) in made:
+                path.hardlink_to(made[id(text)])
+            else:
+                path.write_bytes(text)
+                made[id(text)] = path
+
+    def reload(self) -> None:
+        """Take what somebody made of the folder."""
+        folder, found = self.root / "lake", dict[int, bytearray]()
+        self.names = {}
+        for path in sorted(folder.rglob("*")):
+            if path.is_file():
+                text = found.setdefault(path.stat().st_ino, bytearray(path.read_bytes()))
+                self.names[path.relative_to(folder).as_posix()] = text
+
+
+class MemoryFile:
+    """A file that is being written; implements `jobs.lake.port.NewFile`, and what Arrow asks of a file."""
+
+    closed = False
+
+    def __init__(self, store: MemoryStore, ref: str) -> None:
+        """Take the name, which must be free."""
+        self.ref, self.size, self._store, self._text = ref, 0, store, bytearray()
+        with store.change("create"):
+            assert ref not in store.names
+            store.names[ref] = self._text
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes."""
+        with self._store.change("write"):
+            self._text.extend(data)
+        self.size = len(self._text)
+        return len(memoryview(data).cast("B"))
+
+    def tell(self) -> int:
+        """Return the number of bytes written so far."""
+        return self.size
+
+    def flush(self) -> None:
+        """Do nothing: nothing is buffered."""
+
+    def close(self) -> None:
+        """Mark it closed, for Arrow."""
+        self.closed = True
+
+    def make_durable(self) -> str:
+        """Return the SHA-256 of the contents."""
+        return hashlib.sha256(self._text).hexdigest()
+
+
+class MemoryLake:
+    """A lake in memory; implements `jobs.lake.port.Lake`."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        """Take what holds it."""
+        self._store = store
+
+    # -- reading
+
+    def exists(self) -> bool:
+        return bool(self._store.names)
+
+    def place(self, ref: str) -> str:
+        return f"memory:{ref}"
+
+    def days(self) -> list[date]:
+        return sorted(date.fromisoformat(name.removeprefix("date=")) for name in self.day_names())
+
+    def day_names(self) -> list[str]:
+        return sorted({name.split("/")[0] for name in self._store.names if name.startswith("date=")})
+
+    def has_day(self, day: date) -> bool:
+        return self.stat(day_ref(day)) is not None
+
+    def has_manifest(self, day: date) -> bool:
+        return self.manifest_place(day) in self._store.names
+
+    def manifest_place(self, day: date) -> str:
+        return f"{day_ref(day)}/{MANIFEST_NAME}"
+
+    def manifest_text(self, day: date) -> bytes | None:
+        text = self._store.names.get(self.manifest_place(day))
+        return None if text is None else bytes(text)
+
+    def manifest_written(self, day: date) -> datetime | None:
+        return None
+
+    def offset_lists(self, day: date, at: int, size: int) -> bytes:
+        return bytes(self._store.names.get(f"{day_ref(day)}/{LISTS_NAME}", b"")[at : at + size])
+
+    def stat(self, ref: str) -> Entry | None:
+        if ref in self._store.names:
+            return Entry(identity=id(self._store.names[ref]))
+        there = any(name.startswith(f"{ref}/") for name in self._store.names)
+        return Entry(identity=ref) if there else None
+
+    def open_file(self, ref: str) -> BytesIO:
+        try:
+            return BytesIO(bytes(self._store.names[ref]))
+        except KeyError:
+            raise FileNotFoundError(ref) from None
+
+    def files_below(self, ref: str) -> Iterator[str]:
+        yield from [name for name in self._store.names if name.startswith(f"{ref}/")]
+
+    def require_no_link(self, ref: str) -> None:
+        pass
+
+    def amended_by(self, day: date) -> list[str]:
+        return [ref for ref in self._late() if brought_by(ref) == day]
+
+    def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[str]:
+        folders = {day_ref(day) for day in into}
+        found = ((ref, brought_by(ref)) for ref in self._late() if ref.split("/")[0] in folders)
+        return [ref for ref, day in found if day and day >= by]
+
+    def _late(self) -> list[str]:
+        return sorted(name for name in self._store.names if name.count("/") == 1 and brought_by(name))
+
+    def lock_holder(self) -> LockHolder | None:
+        return None
+
+    def orphans(self) -> list[Orphan]:
+        names = {name.split("/")[1] for name in self.files_below(STAGING_NAME)} | self._store.staged
+        return [self._orphan(name) for name in sorted(names)]
+
+    def _orphan(self, name: str) -> Orphan:
+        files = list(self.files_below(f"{STAGING_NAME}/{name}"))
+        day, _, run_id = name.removeprefix(REMOVED).partition(".")
+        size = sum(len(self._store.names[ref]) for ref in files)
+        return Orphan(name=name, day=day, run_id=run_id, files=len(files), bytes=size, changed=datetime.min)
+
+    # -- changing
+
+    @contextmanager
+    def lock(self, holder: LockHolder) -> Iterator[None]:
+        if self._store.locked:
+            raise LakeLocked(expected="the lake to be free", found="it is held", do="Wait.")
+        self._store.locked = True
+        try:
+            yield
+        finally:
+            self._store.locked = False
+
+    def make_days_durable(self) -> None:
+        pass
+
+    def stage(self, day: date, run_id: str) -> str:
+        with self._store.change("stage"):
+            self._store.staged.add(f"{day}.{run_id}")
+        return f"{STAGING_NAME}/{day}.{run_id}"
+
+    def begin_attempt(self, ref: str) -> None:
+        if ref.split("/")[1] not in self._store.staged:
+            raise StoreFailed(expected=f"to begin {ref}", found="its run is gone", do="Look.")
+
+    def create_file(self, ref: str) -> MemoryFile:
+        self.begin_attempt(ref)
+        return MemoryFile(self._store, ref)
+
+    def require_late_moves(self, staged: str) -> None:
+        pass
+
+    def require_replace(self, staged: str) -> None:
+        pass
+
+    def commit(self, staged: str, day: date, contents: DayContents) -> None:
+        if self.has_day(day):
+            raise DayExists(expected=f"{day} to be absent", found="it is there", do="Look.")
+        with self._store.change("commit"):
+            self._put(day, contents)
+
+    def replace(self, staged: str, day: date, contents: DayContents) -> None:
+        with self._store.change("replace"):
+            old = {name: self._store.names[name] for name in self.files_below(day_ref(day))}
+            shared = {name: self._store.names[ref] for name, ref in contents.shared.items()}
+            for name in old:
+                del self._store.names[name]
+            self._put(day, DayContents(moved=contents.moved, shared={}, texts=contents.texts))
+            for name, text in shared.items():
+                self._store.names[f"{day_ref(day)}/{name}"] = text
+            for name, text in old.items():
+                self._store.names[f"{staged}/{STAGED_DAY}/{name.removeprefix(f'{day_ref(day)}/')}"] = text
+
+    def _put(self, day: date, contents: DayContents) -> None:
+        names, folder = self._store.names, day_ref(day)
+        for name, ref in contents.moved.items():
+            names[f"{folder}/{name}"] = names.pop(ref)
+        for name, ref in contents.shared.items():
+            names[f"{folder}/{name}"] = names[ref]
+        for name, text in contents.texts.items():
+            names[f"{folder}/{name}"] = bytearray(text)
+
+    def bring(self, source: str, target: str) -> bool:
+        names = self._store.names
+        there, left = names.get(target), names.get(source)
+        if left is None and there is not None:
+            return False
+        if left is None or (there is not None and there is not left):
+            raise LedgerBroken(expected=f"{source} or {target}", found="neither or two", do="Look.")
+        if there is None:
+            with self._store.change("link"):
+                names[target] = left
+        with self._store.change("unlink"):
+            del names[source]
+        return True
+
+    def discard(self, staged: str) -> None:
+        with self._store.change("discard"):
+            for name in list(self.files_below(staged)):
+                del self._store.names[name]
+            self._store.staged.discard(last(staged))
+
+
+def _alive(root: str) -> MemoryStore:
+    """Return the store that is shown at a folder in this process."""
+    return _ALIVE[root]
