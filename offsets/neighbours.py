@@ -196,8 +196,8 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     if own:
         for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
             check_link(one, other)
-    linked = _linked(reader, older, before, own)
-    earlier = _earlier(linked, before, own)
+    linked = _linked(reader, day, older, (before, own, *after))
+    earlier = _earlier(day, linked, before, own, after)
     require_first(min(days[0], day), _first_day(day, earlier, after))
     near = (each for each in (*linked, before, own) if each)
     policy = policy_of([*(each.cleanup_policy for each in near), *policies])
@@ -253,19 +253,40 @@ def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...])
 
 
 def _linked(
-    reader: LedgerReader, older: list[date], before: Manifest | None, own: Manifest | None
+    reader: LedgerReader, day: date, older: list[date], near: Iterable[Manifest | None]
 ) -> list[Manifest]:
-    """Read all days before, but only where no manifest beside the day records their bounds."""
-    told = any(near.earlier is not None for near in (own, before) if near)
-    return [] if told else read_linked(reader, older)
+    """Read all days before, but only where no manifest that was read records their bounds.
+
+    Raises:
+        LedgerBroken, DayExists: one cannot be read.
+    """
+    if any(each.earlier is not None for each in near if each):
+        return []
+    unread = (each for each in older if not reader.has_day(day) and _own(reader, each) is None)
+    if lost := next(unread, None):  # of the two, neither can be built first
+        raise LedgerBroken(
+            expected=f"all days before {day} to have a manifest, since none records the bounds of others",
+            found=f"none of {lost} that can be read",
+            do=f"Restore date={lost} from a backup first.",
+        )
+    return read_linked(reader, older)
 
 
-def _earlier(linked: list[Manifest], before: Manifest | None, own: Manifest | None) -> tuple[Day, ...]:
+def _earlier(
+    day: date,
+    linked: list[Manifest],
+    before: Manifest | None,
+    own: Manifest | None,
+    after: tuple[Manifest, ...],
+) -> tuple[Day, ...]:
     """Return the bounds of the days before."""
     if own and own.earlier is not None:
         return days_of(own.earlier)
     if before and before.earlier is not None:
         return (*days_of(before.earlier), before.day)
+    told = next((each.earlier for each in after if each.earlier is not None), None)
+    if told is not None:
+        return tuple(each for each in days_of(told) if each.date < day)
     return tuple(each.day for each in linked)
 
 
