@@ -196,7 +196,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     if own:
         for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
             check_link(one, other)
-    linked = _linked(reader, day, older, (before, own, *after))
+    linked = _linked(reader, day, older, own, (before, *after))
     earlier = _earlier(day, linked, before, own, after)
     require_first(min(days[0], day), _first_day(day, earlier, after))
     near = (each for each in (*linked, before, own) if each)
@@ -253,16 +253,20 @@ def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...])
 
 
 def _linked(
-    reader: LedgerReader, day: date, older: list[date], near: Iterable[Manifest | None]
+    reader: LedgerReader,
+    day: date,
+    older: list[date],
+    own: Manifest | None,
+    others: Iterable[Manifest | None],
 ) -> list[Manifest]:
     """Read all days before, but only where no manifest that was read records their bounds.
 
     Raises:
         LedgerBroken, DayExists: one cannot be read.
     """
-    if any(each.earlier is not None for each in near if each):
+    if any(each.earlier is not None for each in (own, *others) if each):
         return []
-    unread = (each for each in older if not reader.has_day(day) and _own(reader, each) is None)
+    unread = (each for each in older if own is None and _own(reader, each) is None)
     if lost := next(unread, None):  # of the two, neither can be built first
         raise LedgerBroken(
             expected=f"all days before {day} to have a manifest, since none records the bounds of others",

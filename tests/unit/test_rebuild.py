@@ -315,14 +315,13 @@ def test_a_lost_folder_behind_a_lost_manifest_of_an_older_version_comes_back(
     assert problems(lake) == ()
 
 
-def test_a_lost_folder_behind_a_lost_manifest_where_no_day_records_bounds_needs_a_backup(
-    tmp_path: Path,
-) -> None:
+@pytest.mark.parametrize("what", ["folder", "manifest"])
+def test_of_two_lost_days_one_needs_a_backup_where_no_day_records_bounds(tmp_path: Path, what: str) -> None:
     lake = tmp_path / "lake"
     topic, days = six_days_of_format_2(lake, 5, 6)
     before, saved = places(lake), (lake / f"date={days[1]}" / MANIFEST_NAME).read_bytes()
     lose(lake / f"date={days[1]}", "manifest")
-    lose(lake / f"date={days[3]}", "folder")
+    lose(lake / f"date={days[3]}", what)
     with pytest.raises(LedgerBroken, match=f"Restore date={days[1]} from a backup first"):
         rebuild(lake, topic, days[3])
     (lake / f"date={days[1]}" / MANIFEST_NAME).write_bytes(saved)
