@@ -198,7 +198,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
             check_link(one, other)
     linked = _linked(reader, day, older, own, (before, *after))
     earlier = _earlier(day, linked, before, own, after)
-    require_first(min(days[0], day), _first_day(day, earlier, after))
+    require_first(min(days[0], day), _first_day(day, earlier, (own, before, *after)))
     near = (each for each in (*linked, before, own) if each)
     policy = policy_of([*(each.cleanup_policy for each in near), *policies])
     return History(date=day, earlier=earlier, before=before, own=own, after=after, later=later, policy=policy)
@@ -245,11 +245,10 @@ def _brought_to(day: date, by: Manifest) -> bool:
     return any(file.target and file.day == day for file in by.files)
 
 
-def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...]) -> date:
+def _first_day(day: date, earlier: tuple[Day, ...], near: Iterable[Manifest | None]) -> date:
     """Return the lake's first day, which must be present: late rows of later days may lie in it."""
-    if earlier:
-        return earlier[0].date
-    return (after[0].contract.first_day if after else None) or day
+    named = (each.contract.first_day for each in near if each)
+    return next(filter(None, named), earlier[0].date if earlier else day)
 
 
 def _linked(

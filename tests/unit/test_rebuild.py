@@ -329,6 +329,20 @@ def test_of_two_lost_days_one_needs_a_backup_where_no_day_records_bounds(tmp_pat
     assert places(lake) == before
 
 
+@pytest.mark.parametrize("accept", [Accept(), Accept(contract=True)])
+def test_a_lake_of_an_older_version_without_its_first_day_gets_no_other_first_day(
+    tmp_path: Path, accept: Accept
+) -> None:
+    """The advice was to accept another first day: then runs went on without it, and none after its return."""
+    lake = tmp_path / "lake"
+    topic, days = six_days_of_format_2(lake, 2, 6)
+    shutil.move(lake / f"date={days[0]}", tmp_path / "away")
+    before = files(lake)
+    with pytest.raises(LedgerBroken, match="Restore the missing days from a backup"):
+        rebuild(lake, topic, days[4], accept=accept)
+    assert {name for name in files(lake) if not name.startswith("_staging/")} == before
+
+
 def problems(lake: Path) -> tuple[str, ...]:
     return verify(Lake(lake), None, lambda done, total: None, Level.RECORDS).problems
 
