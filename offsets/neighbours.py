@@ -196,9 +196,9 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     if own:
         for one, other in pairwise([each for each in (before, own, *after[:1]) if each]):
             check_link(one, other)
-    linked = _linked(reader, older, before, own)
-    earlier = _earlier(linked, before, own)
-    require_first(min(days[0], day), _first_day(day, earlier, after))
+    linked = _linked(reader, day, older, own, (before, *after))
+    earlier = _earlier(day, linked, before, own, after)
+    require_first(min(days[0], day), _first_day(day, earlier, (own, before, *after)))
     near = (each for each in (*linked, before, own) if each)
     policy = policy_of([*(each.cleanup_policy for each in near), *policies])
     return History(date=day, earlier=earlier, before=before, own=own, after=after, later=later, policy=policy)
@@ -245,27 +245,51 @@ def _brought_to(day: date, by: Manifest) -> bool:
     return any(file.target and file.day == day for file in by.files)
 
 
-def _first_day(day: date, earlier: tuple[Day, ...], after: tuple[Manifest, ...]) -> date:
+def _first_day(day: date, earlier: tuple[Day, ...], near: Iterable[Manifest | None]) -> date:
     """Return the lake's first day, which must be present: late rows of later days may lie in it."""
-    if earlier:
-        return earlier[0].date
-    return (after[0].contract.first_day if after else None) or day
+    named = (each.contract.first_day for each in near if each)
+    return next(filter(None, named), earlier[0].date if earlier else day)
 
 
 def _linked(
-    reader: LedgerReader, older: list[date], before: Manifest | None, own: Manifest | None
+    reader: LedgerReader,
+    day: date,
+    older: list[date],
+    own: Manifest | None,
+    others: Iterable[Manifest | None],
 ) -> list[Manifest]:
-    """Read all days before, but only where no manifest beside the day records their bounds."""
-    told = any(near.earlier is not None for near in (own, before) if near)
-    return [] if told else read_linked(reader, older)
+    """Read all days before, but only where no manifest that was read records their bounds.
+
+    Raises:
+        LedgerBroken, DayExists: one cannot be read.
+    """
+    if any(each.earlier is not None for each in (own, *others) if each):
+        return []
+    unread = (each for each in older if own is None and _own(reader, each) is None)
+    if lost := next(unread, None):  # of the two, neither can be built first
+        raise LedgerBroken(
+            expected=f"all days before {day} to have a manifest, since none records the bounds of others",
+            found=f"none of {lost} that can be read",
+            do=f"Restore date={lost} from a backup first.",
+        )
+    return read_linked(reader, older)
 
 
-def _earlier(linked: list[Manifest], before: Manifest | None, own: Manifest | None) -> tuple[Day, ...]:
+def _earlier(
+    day: date,
+    linked: list[Manifest],
+    before: Manifest | None,
+    own: Manifest | None,
+    after: tuple[Manifest, ...],
+) -> tuple[Day, ...]:
     """Return the bounds of the days before."""
     if own and own.earlier is not None:
         return days_of(own.earlier)
     if before and before.earlier is not None:
         return (*days_of(before.earlier), before.day)
+    told = next((each.earlier for each in after if each.earlier is not None), None)
+    if told is not None:
+        return tuple(each for each in days_of(told) if each.date < day)
     return tuple(each.day for each in linked)
 
 

@@ -52,6 +52,12 @@ READ_OVER_AT_LEAST = 1_000
 """Read through gaps of so many offsets together in any case: one fetch brings more."""
 MOST_RANGES = 8
 """The most ranges in which one partition is read."""
+IF_COMPACTED = (
+    "Where compaction took it, the topic's settings must show that: give our user the right to read them "
+    "(DescribeConfigs) or, if compaction was turned off since, set cleanup.policy to compact,delete for one "
+    "run, while which the topic takes no record without a key."
+)
+"""The way on where a record is gone and no run saw that the topic was compacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,6 +281,7 @@ def check_anchor(
         raise _changed(
             f"partition {part} to hold at offset {anchor.offset} the record that was read there",
             f"another one at offset {records[0].offset}" if records else "none",
+            "" if records else f" {IF_COMPACTED}",
         )
     if records:
         raise _changed(
@@ -435,11 +442,12 @@ def _risks(topic: TopicDescription, headroom: float | None, terms: Terms) -> lis
     return risks
 
 
-def _changed(expected: str, found: str) -> TopicChanged:
+def _changed(expected: str, found: str, more: str = "") -> TopicChanged:
     return TopicChanged(
         expected=expected,
         found=found,
-        do="Find out what happened to the topic. A recreated topic needs a lake (lake.path) of its own.",
+        do="Find out what happened to the topic. A recreated topic needs a lake (lake.path) of its own."
+        + more,
     )
 
 

@@ -31,7 +31,7 @@ from offsets.model import (
     Verdict,
     micros,
 )
-from offsets.plan import next_checkpoint
+from offsets.plan import IF_COMPACTED, next_checkpoint
 from offsets.ranges import Offsets
 
 Fates = Mapping[Verdict, Offsets]
@@ -156,6 +156,7 @@ def _check_pending(plan: DayPlan, span: Span, pending: Offsets, delivered: Offse
         raise _failed(
             f"partition {span.partition} to deliver its {len(pending):,} pending offsets",
             f"{len(missing):,} of them missing, from {missing.first} on",
+            IF_COMPACTED,
         )
     return len(missing)
 
@@ -241,9 +242,10 @@ def _last(reports: Sequence[TaskResult]) -> dict[int, Anchor]:
     return last
 
 
-def _failed(expected: str, found: str) -> AuditFailed:
+def _failed(expected: str, found: str, recurs: str = "") -> AuditFailed:
     return AuditFailed(
         expected=expected,
         found=found,
-        do="Nothing was committed; staging is kept as evidence. Run the day again; report it if it recurs.",
+        do="Nothing was committed; staging is kept as evidence. Run the day again; "
+        + (f"if it recurs: {recurs}" if recurs else "report it if it recurs."),
     )

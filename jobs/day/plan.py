@@ -173,14 +173,18 @@ def _clean_until(lake: Lake, newest: Manifest | None) -> datetime | None:
     # When the newest day's run planned it, under the lock, no folder held such a row: each run looks for rows
     # of all later days, not of its own alone, whichever of them were removed. What was brought afterwards has
     # changed its folder since that day's audit, but for what a person put there while that run went on.
-    # Unknown: versions that wrote formats 1 and 2 looked for rows of their own day alone, and a day that was
-    # built again says when that was: a later day may have been committed, and removed, before it.
+    # A day that was built again says when that was: a later day may have been committed, and removed, before
+    # it. Then the day before tells as well: no folder held such a row when that was planned.
+    # Unknown: versions that wrote formats 1 and 2 looked for rows of their own day alone.
     # Clocks: the run's and the store's may differ, so the earlier one counts. Only where both are set back by
     # more than CLOCKS from one run to the next can a folder seem older than it is.
-    if newest is None or newest.earlier is None or newest.revision > 1:
+    told = newest
+    if newest and newest.revision > 1:
+        told = read_manifest(lake, newest.day.date - ONE_DAY)
+    if told is None or told.earlier is None or told.revision > 1:
         return None
-    written = lake.manifest_written(newest.day.date)
-    return min(newest.audited, written) - CLOCKS if written else None
+    written = lake.manifest_written(told.day.date)
+    return min(told.audited, written) - CLOCKS if written else None
 
 
 def expected_files(pipeline: Pipeline, planned: PlannedRun, cores: int) -> int:

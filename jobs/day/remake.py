@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from jobs.context import Pipeline
@@ -18,8 +19,8 @@ from jobs.day.plan import PlannedRun
 from jobs.day.sizing import bytes_per_row
 from jobs.record.rules import Rules, rules_of
 from jobs.stages import DayStages
-from offsets.days import days_of
-from offsets.errors import OffsetsLost
+from offsets.days import ONE_DAY, days_of
+from offsets.errors import LedgerBroken, OffsetsLost
 from offsets.model import DataFile, Day, Manifest, Verdict, after_compaction, from_micros
 from offsets.neighbours import History, RecordedDay
 
@@ -92,4 +93,24 @@ def _days_before(history: History, by: Manifest) -> tuple[Day, ...]:
     if by.earlier is not None:
         return days_of(by.earlier)
     after = (each for each in history.later if each.date < by.day.date)
-    return (*history.earlier, history.recorded().day, *after)
+    return tuple(_adjoining((*history.earlier, history.recorded().day, *after, by.day)))
+
+
+def _adjoining(days: Sequence[Day]) -> Iterator[Day]:
+    """Yield all days but the last, and those between whose manifests are lost: their neighbours tell bounds.
+
+    Raises:
+        LedgerBroken: two in a row are lost.
+    """
+    for before, after in pairwise(days):
+        yield before
+        lost = before.date + ONE_DAY
+        if lost + ONE_DAY < after.date:
+            raise LedgerBroken(
+                expected=f"the days beside {lost} to record when it began and ended",
+                found=f"no manifest that can be read between {before.date} and {after.date}",
+                do=f"Restore the manifest of {lost} or of {lost + ONE_DAY} from a backup, then build the day "
+                "again.",
+            )
+        if lost < after.date:
+            yield Day(date=lost, zone=after.zone, start=before.end, end=after.start)

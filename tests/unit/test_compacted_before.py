@@ -14,7 +14,7 @@ from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.commit_log import read_chain
-from offsets.errors import AuditFailed, TopicChanged
+from offsets.errors import AuditFailed, KafkaDailyError, TopicChanged
 from offsets.manifest import MANIFEST_NAME, _checksum
 from offsets.model import Verdict, after_compaction, midnight
 from tests.support.lake import places
@@ -166,3 +166,28 @@ def test_a_policy_keeps_what_an_earlier_one_did(
     now: str | None, before: str | None, both: str | None
 ) -> None:
     assert after_compaction(now, before) == both
+
+
+@pytest.mark.parametrize(
+    "taken, error", [((1, 1), AuditFailed), ((0, 2), TopicChanged)], ids=["pending", "anchor"]
+)
+@pytest.mark.parametrize("shown", [None, "delete"], ids=["no right to read settings", "turned off since"])
+def test_compaction_that_no_run_saw_is_refused_with_advice_that_works(
+    lake: Path, taken: tuple[int, int], error: type[KafkaDailyError], shown: str | None
+) -> None:
+    """The advice was to run the day again, which ended alike for ever, or to begin another lake."""
+    partition, offset = taken
+    topic = MemoryTopic(2, cleanup_policy=shown)
+    for hour in (1, 25, 2):
+        when = midnight(DAYS[0], ZONE)
+        for part in (0, 1):
+            topic.produce(part, order(when + timedelta(hours=hour)), when + timedelta(hours=1))
+    run_day(pipeline(lake, topic), DAYS[0])
+    topic.compact(partition, [offset])
+    with pytest.raises(error, match=r"DescribeConfigs.*set cleanup.policy to compact,delete"):
+        run_day(pipeline(lake, topic), DAYS[1])
+    topic.cleanup_policy = "compact,delete"
+    run_day(pipeline(lake, topic), DAYS[1])
+    topic.cleanup_policy = shown
+    run_day(pipeline(lake, topic), DAYS[2])
+    assert verify(PosixLake(lake), None, lambda *_: None, Level.KAFKA, lambda: topic).problems == ()

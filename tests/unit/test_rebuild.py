@@ -251,6 +251,98 @@ def test_an_amendment_that_an_older_version_brought_is_made_again_though_days_be
     assert problems(lake) == ()
 
 
+def six_days_of_format_2(lake: Path, brought: int, until: int) -> tuple[MemoryTopic, list[date]]:
+    """Settle six days; one brings a late row to each day before it, and the first ones record no bounds."""
+    topic, days = MemoryTopic(), [FIRST + timedelta(days=number) for number in range(6)]
+    for number, day in enumerate(days):
+        noon = midnight(day, ZONE) + timedelta(hours=12)
+        topic.produce(0, order(noon), noon)
+        for earlier in days[:number] if number == brought else ():
+            topic.produce(0, order(midnight(earlier, ZONE)), noon)
+    for day in days:
+        run_day(pipeline(lake, topic, late=Late.AMEND), day)
+    for manifest in list(read_chain(PosixLake(lake)))[:until]:
+        old = to_json(replace(manifest, earlier=None))
+        (lake / f"date={manifest.day.date}" / MANIFEST_NAME).write_bytes(old)
+    return topic, days
+
+
+@pytest.mark.parametrize("brought", [4, 5])
+def test_a_lost_folder_and_a_later_manifest_of_an_older_version_come_back(
+    tmp_path: Path, brought: int
+) -> None:
+    """The days between had a hole for the late rows: a bug (70), or rows of another day (23), each time."""
+    lake = tmp_path / "lake"
+    topic, days = six_days_of_format_2(lake, brought, 6)
+    before = places(lake)
+    lose(lake / f"date={days[1]}", "folder")
+    lose(lake / f"date={days[3]}", "manifest")
+    for day in (days[1], days[3]):
+        rebuild(lake, topic, day)
+    assert places(lake) == before
+    assert problems(lake) == ()
+
+
+def test_of_two_manifests_in_a_row_of_an_older_version_one_is_asked_for(tmp_path: Path) -> None:
+    """Nothing tells where one of these days ended and the next began."""
+    lake = tmp_path / "lake"
+    topic, days = six_days_of_format_2(lake, 5, 6)
+    before, saved = places(lake), (lake / f"date={days[3]}" / MANIFEST_NAME).read_bytes()
+    lose(lake / f"date={days[1]}", "folder")
+    for day in (days[3], days[4]):
+        lose(lake / f"date={day}", "manifest")
+    with pytest.raises(LedgerBroken, match=f"Restore the manifest of {days[3]} or of {days[4]}"):
+        rebuild(lake, topic, days[1])
+    (lake / f"date={days[3]}" / MANIFEST_NAME).write_bytes(saved)
+    for day in (days[1], days[4]):
+        rebuild(lake, topic, day)
+    assert places(lake) == before
+
+
+@pytest.mark.parametrize("until", [3, 4, 5])
+def test_a_lost_folder_behind_a_lost_manifest_of_an_older_version_comes_back(
+    tmp_path: Path, until: int
+) -> None:
+    """Each of the two was to be built before the other."""
+    lake = tmp_path / "lake"
+    topic, days = six_days_of_format_2(lake, 5, until)
+    before = places(lake)
+    lose(lake / f"date={days[1]}", "manifest")
+    lose(lake / f"date={days[3]}", "folder")
+    for day in (days[3], days[1]):
+        rebuild(lake, topic, day)
+    assert places(lake) == before
+    assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("what", ["folder", "manifest"])
+def test_of_two_lost_days_one_needs_a_backup_where_no_day_records_bounds(tmp_path: Path, what: str) -> None:
+    lake = tmp_path / "lake"
+    topic, days = six_days_of_format_2(lake, 5, 6)
+    before, saved = places(lake), (lake / f"date={days[1]}" / MANIFEST_NAME).read_bytes()
+    lose(lake / f"date={days[1]}", "manifest")
+    lose(lake / f"date={days[3]}", what)
+    with pytest.raises(LedgerBroken, match=f"Restore date={days[1]} from a backup first"):
+        rebuild(lake, topic, days[3])
+    (lake / f"date={days[1]}" / MANIFEST_NAME).write_bytes(saved)
+    rebuild(lake, topic, days[3])
+    assert places(lake) == before
+
+
+@pytest.mark.parametrize("accept", [Accept(), Accept(contract=True)])
+def test_a_lake_of_an_older_version_without_its_first_day_gets_no_other_first_day(
+    tmp_path: Path, accept: Accept
+) -> None:
+    """The advice was to accept another first day: then runs went on without it, and none after its return."""
+    lake = tmp_path / "lake"
+    topic, days = six_days_of_format_2(lake, 2, 6)
+    shutil.move(lake / f"date={days[0]}", tmp_path / "away")
+    before = files(lake)
+    with pytest.raises(LedgerBroken, match="Restore the missing days from a backup"):
+        rebuild(lake, topic, days[4], accept=accept)
+    assert {name for name in files(lake) if not name.startswith("_staging/")} == before
+
+
 def problems(lake: Path) -> tuple[str, ...]:
     return verify(PosixLake(lake), None, lambda done, total: None, Level.RECORDS).problems
 
