@@ -11,7 +11,7 @@ needs=(java env spark classes)
 case " $* " in
   " setup env ") needs=(env) ;;
   " test "* | " prove "* | " setup test ") needs+=(tools broker) ;;
-  *" demo "* | *" soak "*) needs+=(broker) ;;
+  " demo "* | " soak "* | " setup demo "* | " setup soak "*) needs+=(broker) ;;
 esac
 
 say() { printf 'set-up: %s\n' "$*" >&2; }
@@ -80,7 +80,6 @@ find_java() {
     die "Java 17 to 23 is needed; JAVA_HOME, the path and /usr/lib/jvm have none that fits. Install one (Debian, Ubuntu:" \
       "apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one. apt-get: ${cause:-not tried}"
   say "Java: $java_home"
-  printf '%s\n' "$java_home" >"$home/java-home"
 }
 
 fits='import os, sys
@@ -178,6 +177,15 @@ make_env() {
   pip_install --editable "$here"
 }
 
+make_tools() {
+  local half
+  say "tools for the tests, about half a minute"
+  for half in "$venv"/lib/python3*/site-packages/*.dist-info; do
+    [[ -e $half/INSTALLER ]] || rm -rf "$half" # what pip was killed over, it would take for whole
+  done
+  pip_install -r "$here/conf/lock/test.txt"
+}
+
 make_jars() ( # $1: spark | broker; a shell of its own, as the folder that we were called in may be closed to us
   local jars=$home/jars lib
   lib=$(echo "$venv"/lib/python3*/site-packages/pyspark/jars)
@@ -214,22 +222,25 @@ set_up() {
 make_missing() {
   local part before
   : >"$log"
+  before=$(readlink "$home/venv") || before=
   for part in "${needs[@]}"; do
+    if [[ $part == java ]]; then # also where JAVA_HOME names it: cron does not know that
+      java_known || find_java
+      printf '%s\n' "$java_home" >"$home/java-home"
+      continue
+    fi
     stamped "$part" && continue
     case $part in
-      java) find_java && continue ;;
-      env | classes) "make_$part" ;;
-      tools) say "tools for the tests, about half a minute" && pip_install -r "$here/conf/lock/test.txt" ;;
+      env | tools | classes) "make_$part" ;;
       *) make_jars "$part" ;;
     esac
+    ln -sfn "${venv##*/}" "$home/.venv-new" && mv -T "$home/.venv-new" "$home/venv"
     # The stamp comes last, so a set-up that was killed is seen as not done.
     stamp_of "$part"
     printf '%s' "$stamp" >"$stamp_file"
   done
   rm -rf "$home/jars/.ivy"
   # A run that began before an update goes on in its own environment; the one before that is nobody's.
-  before=$(readlink "$home/venv") || before=
-  ln -sfn "${venv##*/}" "$home/.venv-new" && mv -T "$home/.venv-new" "$home/venv"
   (cd "$home" && find . -maxdepth 1 -regextype sed -regex '\./venv-[0-9a-f]\{12\}' -mtime +7 \
     ! -name "${venv##*/}" ! -name "$before" -exec rm -rf {} +)
   say "ready"

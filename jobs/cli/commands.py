@@ -50,16 +50,20 @@ class _Commands(TyperGroup):
             from jobs.cli import tables
 
             logs.configure()
-            tables.failure(_misused(wrong), as_json="--json" in arguments)
+            named = next((each for each in arguments if each in self.commands), None)
+            program = " ".join(filter(None, [options.get("prog_name") or "kafka-daily", named]))
+            tables.failure(_misused(wrong, program), as_json="--json" in arguments)
             sys.exit(ConfigError.exit_code)
 
 
-def _misused(wrong: Any) -> ConfigError:
-    usage = wrong.ctx.get_usage().removeprefix("Usage: ")
+def _misused(wrong: Any, program: str) -> ConfigError:
+    # of an option whose value is missing, or one too many, click's parser does not say where it stood
+    program = wrong.ctx.command_path if wrong.ctx else program
+    usage = wrong.ctx.get_usage().removeprefix("Usage: ") if wrong.ctx else f"{program} [OPTIONS]"
     return ConfigError(
         expected=f"`{' '.join(usage.split())}`",
         found=wrong.format_message().rstrip("."),
-        do=f"See `{wrong.ctx.command_path} --help`.",
+        do=f"See `{program} --help`.",
     )
 
 

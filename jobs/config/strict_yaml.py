@@ -34,6 +34,10 @@ def parse(text: str, problems: Problems) -> Tree:
         raise NotYaml(_syntax(error, text)) from None
     except yaml.YAMLError:
         raise NotYaml("the file holds characters that YAML does not allow") from None
+    except NotYaml:
+        raise
+    except (ValueError, OverflowError):  # PyYAML's own, of "\UFFFFFFFF"
+        raise NotYaml("it is not YAML: an escape names a character that there is not") from None
 
 
 def _syntax(error: yaml.MarkedYAMLError, text: str) -> str:
@@ -94,6 +98,7 @@ class _Builder:
             )
         match event:
             case yaml.ScalarEvent():
+                self._require_whole(event, path)
                 return None if event.implicit[0] and event.value in _NULLS else str(event.value)
             case yaml.SequenceStartEvent():
                 return self._list(path)
@@ -101,6 +106,13 @@ class _Builder:
                 return self._mapping(path, flow=bool(event.flow_style), line=_line(event))
             case _:
                 return None
+
+    def _require_whole(self, event: yaml.ScalarEvent, path: KeyPath) -> None:
+        if any("\ud800" <= char <= "\udfff" for char in event.value):
+            self._problems.add(
+                path,
+                f"line {_line(event)} holds half a character (\\uD800 to \\uDFFF); write the whole one",
+            )
 
     def _list(self, path: KeyPath) -> Tree:
         items: list[Tree] = []
@@ -130,6 +142,8 @@ class _Builder:
         lines: dict[str, int] = {}
         for key, event in keys:
             line = _line(event)
+            if isinstance(event, yaml.ScalarEvent):
+                self._require_whole(event, (*path, key))
             if not isinstance(event, yaml.ScalarEvent):
                 self._problems.add((*path, key), f"the key in line {line} is no text; {_FLOW_HINT}")
             elif (kind := _kind(event)) != "str":

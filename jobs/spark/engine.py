@@ -389,6 +389,8 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
         java += _shared_classes()
         for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
             os.environ.pop(variable, None)
+        # else Spark looks up the machine's own name, which offline or in a container may have no address
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         config["spark.driver.extraClassPath"] = os.pathsep.join(map(str, found))
         config["spark.driver.bindAddress"] = config["spark.driver.host"] = "127.0.0.1"
     else:

@@ -11,14 +11,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import docker
 import pytest
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from jobs.demo.broker import BrokerProcess, answers
-from tests.support.brokers import Broker, MakeBroker
+from tests.support.broker_container import OWNER, remove_leftovers
+from tests.support.brokers import Broker, Kind, MakeBroker, image, kind
 
 
 def test_the_broker_would_create_a_topic_that_is_asked_for_in_passing(broker: Broker) -> None:
@@ -81,6 +84,22 @@ def test_a_kept_broker_outlives_its_parent_and_its_pid_stops_it() -> None:
         os.kill(pid, signal.SIGTERM)
         assert within(20, lambda: not running(pid))
         subprocess.run(["rm", "-rf", folder], check=True)
+
+
+@pytest.mark.skipif(kind() is not Kind.CONTAINERS, reason="no Docker daemon, or it was not asked for")
+def test_two_runs_may_remove_what_a_killed_one_left_at_once() -> None:
+    """The one that came second took what was already gone, or just going, for an error of its broker."""
+    with subprocess.Popen(["true"]) as killed:
+        pass
+    client = docker.from_env()
+    for _ in range(4):
+        client.containers.create(image(), labels={OWNER: str(killed.pid)})
+    with ThreadPoolExecutor(4) as runs:
+        for run in [runs.submit(remove_leftovers) for _ in range(4)]:
+            run.result()
+    mark = {"label": f"{OWNER}={killed.pid}"}
+    assert within(20, lambda: not client.containers.list(all=True, filters=mark, ignore_removed=True))
+    client.close()
 
 
 def produce(broker: Broker, name: str, *, partition: int, value: bytes, timestamp: int) -> None:

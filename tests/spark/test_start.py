@@ -57,6 +57,17 @@ def test_what_the_shell_says_of_another_spark_is_not_heard() -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+def test_a_machine_whose_own_name_is_not_known_is_no_obstacle(tmp_path: Path) -> None:
+    """As offline, or in a container whose name no file holds: Spark asked for its address and refused."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 localhost\n")
+    unknown = {"JDK_JAVA_OPTIONS": f'"-Djdk.net.hosts.file={hosts}"'}
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS], capture_output=True, env=os.environ | unknown, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
 REFUSED = """
 from jobs.spark.engine import Engine
 from offsets.errors import ConfigError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final, Self
 
 import docker
@@ -103,9 +104,11 @@ def docker_answers() -> bool:
 def remove_leftovers() -> None:
     """Remove brokers whose test run was killed."""
     client = docker.from_env(timeout=30)
-    for container in client.containers.list(all=True, filters={"label": OWNER}):
+    # another run may stop a broker of its own meanwhile, or remove the same
+    for container in client.containers.list(all=True, filters={"label": OWNER}, ignore_removed=True):
         if not _alive(int(container.labels[OWNER])):
-            container.remove(force=True, v=True)
+            with suppress(docker.errors.APIError):
+                container.remove(force=True, v=True)
     client.close()
 
 

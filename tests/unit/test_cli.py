@@ -127,6 +127,7 @@ def document(*arguments: object) -> tuple[int, dict[str, Any]]:
         (["run", "--frobnicate"], "--frobnicate"),
         (["run", "--date", "yesterday"], "'yesterday' does not match"),
         (["status", "surplus"], "(surplus)"),
+        (["run", "--force=yes"], "'--force' does not take a value"),
     ],
 )
 def test_wrong_usage_ends_with_2_and_with_json_as_one_document(arguments: list[str], found: str) -> None:
@@ -139,6 +140,18 @@ def test_wrong_usage_ends_with_2_and_with_json_as_one_document(arguments: list[s
     assert found in told["found"]
     assert "--help" in told["do"]
     assert told["expected"]
+
+
+@pytest.mark.parametrize(
+    "arguments, help_",
+    [(["run", "--json", "--date"], "kafka-daily run --help"), (["--config"], "kafka-daily --help")],
+)
+def test_an_option_whose_value_was_forgotten_is_wrong_usage(arguments: list[str], help_: str) -> None:
+    """It ended as a bug of ours (70)."""
+    code, stdout, stderr = invoke(*arguments)
+    assert code == 2
+    told = json.loads(stdout)["do"] if "--json" in arguments else json.loads(stderr)["event"]
+    assert f"`{help_}`" in told
 
 
 def test_help_is_no_error() -> None:

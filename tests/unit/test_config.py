@@ -478,6 +478,8 @@ def test_a_value_that_could_not_be_read_makes_no_second_problem_elsewhere(tmp_pa
         ("- a", "expected a mapping of topic, kafka"),
         ("[" * 1000, "nested deeper"),
         ("a: \x00", "characters that YAML does not allow"),
+        ('a: "\\U00110000"', "not YAML: an escape names a character that there is not"),
+        ('a: "\\UFFFFFFFF"', "not YAML: an escape names a character that there is not"),
     ],
 )
 def test_a_file_that_is_no_configuration_is_refused_with_its_line(
@@ -486,6 +488,15 @@ def test_a_file_that_is_no_configuration_is_refused_with_its_line(
     found = problems(tmp_path, text)
     assert list(found) == [""]
     assert words in found[""]
+
+
+def test_half_a_character_is_refused_wherever_it_stands(tmp_path: Path) -> None:
+    """No file can have it in its name: a lake's path with it was a bug of ours (70)."""
+    lake = 'lake:\n  path: "./\\uD800"\n  "\\uDC00": x'
+    found = problems(tmp_path, changed(lake=lake))
+    assert [found[path] for path in ("lake.path", r"lake.'\udc00'")] == [
+        f"line {line} holds half a character (\\uD800 to \\uDFFF); write the whole one" for line in (13, 14)
+    ]
 
 
 def test_an_empty_file_names_what_is_missing(tmp_path: Path) -> None:

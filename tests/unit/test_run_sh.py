@@ -37,7 +37,7 @@ exec(sys.argv[1])' "$3" "$0" ;;
 esac
 """
 JAVA = """#!/bin/bash
-[[ $* != *-retrieve* ]] || mkdir .spark-new
+[[ $* != *-retrieve* ]] || { into=${*: -1} && mkdir "${into%%/*}"; }
 """
 LACKS_VENV = 'sys.modules["ensurepip"] = None'
 
@@ -53,6 +53,12 @@ REAL_PIP = """#!/bin/bash
 "{real}" -I -m venv --without-pip "{said}/real"
 exec "{said}/real/bin/python" -I -c 'import runpy, sys; sys.path.append(sys.argv.pop(1))
 runpy.run_module("pip", run_name="__main__", alter_sys=True)' "{site}" "${@:4}"
+"""
+TOOLS_PIP = """#!/bin/bash
+[[ $* == *test.txt* ]] || exit 0
+"{real}" -I -m venv --without-pip "{said}/real"
+exec "{said}/real/bin/python" -I -c 'import runpy, sys; sys.path += sys.argv[1:3]; del sys.argv[1:3]
+runpy.run_module("pip", run_name="__main__", alter_sys=True)' "{site}" "{theirs}" "${@:4}"
 """
 
 
@@ -168,6 +174,28 @@ def test_a_java_behind_a_shim_is_found(machine: Machine) -> None:
     machine.script("bin/java", f"#!/bin/bash\necho '    java.home = {machine.folder}/java' >&2\n")
     code, said = machine.set_up(str(machine.checkout / "run.sh"), "setup", JAVA_HOME="")
     assert (code, said[0]) == (0, f"set-up: Java: {machine.folder}/java")
+
+
+def test_the_java_of_a_set_up_is_known_where_its_variable_is_not_set(machine: Machine) -> None:
+    """As in cron: after a set-up by JAVA_HOME the first run had no Java, or installed another one."""
+    machine.python("python3", "3.12")
+    run = str(machine.checkout / "run.sh")
+    assert machine.set_up(run, "setup")[0] == 0
+    assert machine.set_up(run, "setup", JAVA_HOME="") == (0, [])
+
+
+# -- what is set up
+
+
+@pytest.mark.parametrize("command", [("run", "--config", "demo"), ("status", "--config", "my soak")])
+def test_a_config_called_demo_asks_for_no_broker(command: tuple[str, ...], machine: Machine) -> None:
+    """It was downloaded for it; offline, the command ended there."""
+    machine.python("python3", "3.12")
+    run = str(machine.checkout / "run.sh")
+    assert machine.set_up(run, "setup")[0] == 0
+    [venv] = machine.checkout.glob(".kafka-daily/venv-*")
+    (venv / "bin" / "kafka-daily").symlink_to(shutil.which("true") or "")
+    assert machine.set_up(run, *command) == (0, [])
 
 
 # -- where it lies, and where it is called
@@ -382,13 +410,50 @@ def test_a_killed_set_up_is_made_whole_by_the_next_one(machine: Machine) -> None
         child.send_signal(signal.SIGKILL)
         child.wait()
         with machine.start() as second:
-            time.sleep(0.1)
+            assert second.stderr
+            assert "waiting for it" in second.stderr.readline()
             assert len(machine.heard("made")) == 1
             (machine.said / "wait").unlink()
-            assert "waiting for it" in second.communicate()[1]
+            second.communicate()
     assert second.returncode == 0
     assert len(machine.heard("made")) == 2
     assert machine.set_up() == (0, [])
+
+
+def test_a_tool_that_was_installed_by_half_is_installed_whole(machine: Machine) -> None:
+    """With the real pip, which takes it for whole: `mypy` had no program, and each set-up said `ready`."""
+    wheel = _wheel(machine.folder / "wheels")
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    machine.lock("test").write_text(f"small==1.0 --hash=sha256:{digest}\n")
+    machine.python("python3", "3.12")
+    run = str(machine.checkout / "run.sh")
+    assert machine.set_up(run, "setup")[0] == 0
+    [venv] = machine.checkout.glob(".kafka-daily/venv-*")
+    theirs = venv / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    with zipfile.ZipFile(wheel) as file:
+        file.extractall(theirs)
+    (theirs / "small.py").unlink()
+    machine.script("pip", TOOLS_PIP, theirs=theirs)
+    found = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheel.parent.as_uri()}
+    code, said = machine.set_up(run, "setup", "test", **found)
+    assert code == 0, said
+    assert (theirs / "small.py").exists()
+
+
+def test_what_comes_after_the_last_part_is_done_after_a_kill_too(machine: Machine) -> None:
+    """The link to the environment was never made: what the README says of it found nothing."""
+    machine.python("python3", "3.12")
+    killing = '#!/bin/bash\n[[ $1 != -sfn && $2 != */.ivy ]] || kill -KILL "$PPID"\nexec "{ours}" "$@"\n'
+    for program in ("ln", "rm"):
+        ours = shutil.which(program)
+        (machine.folder / "bin" / program).unlink()
+        machine.script(f"bin/{program}", killing, ours=ours)
+    assert machine.set_up()[0] == -signal.SIGKILL
+    for program in ("ln", "rm"):
+        (machine.folder / "bin" / program).unlink()
+        (machine.folder / "bin" / program).symlink_to(str(shutil.which(program)))
+    assert machine.set_up()[0] == 0
+    assert (machine.checkout / ".kafka-daily" / "venv" / "bin" / "python").exists()
 
 
 def test_of_two_set_ups_at_once_one_does_the_work(machine: Machine) -> None:
