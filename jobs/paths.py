@@ -13,19 +13,19 @@ from offsets.errors import ConfigError
 
 
 def conf_folder() -> Path:
-    """Give the folder of shipped configuration: inside the package, or beside it in a checkout."""
+    """Return the folder of shipped configuration: inside the package, or beside it in a checkout."""
     here = Path(__file__).resolve().parent
     packed = here / "conf"
     return packed if packed.is_dir() else here.parent / "conf"
 
 
 def home() -> Path:
-    """Give the folder of environment and jars: KAFKA_DAILY_HOME, else the one that this environment is in."""
+    """Return the folder of environment and jars: KAFKA_DAILY_HOME, else the one that this environment is in."""
     return Path(os.environ.get("KAFKA_DAILY_HOME") or Path(sys.prefix).parent)
 
 
 def class_archive() -> Path:
-    """Give the place of Java's archive of classes: in this environment, as it fits this one's jars alone."""
+    """Return the place of Java's archive of classes: in this environment, as it fits this one's jars alone."""
     return Path(sys.prefix) / "classes.jsa"
 
 

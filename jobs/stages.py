@@ -62,13 +62,13 @@ class DayStages:
     """The stages of one day: who is told, and the seconds of each that ended."""
 
     def __init__(self, day: date, observers: Sequence[Observer] = ()) -> None:
-        """Tell these observers, and the log."""
+        """Take who is told, beside the log."""
         self.seconds: dict[str, float] = {}
         self._day, self._observers = day, (LogStages(), *observers)
 
     @contextmanager
     def observed(self, stage: Stage) -> Iterator[dict[str, object]]:
-        """Tell of a stage while it lasts; what is put into the result are its figures."""
+        """Report a stage's begin and end; what is put into the result are its figures."""
         began, figures = time.monotonic(), dict[str, object]()
         for each in self._observers:
             each.started(stage, self._day)
@@ -79,6 +79,6 @@ class DayStages:
             each.ended(stage, self._day, seconds, figures)
 
     def counted(self, stage: Stage, done: int, total: int) -> None:
-        """Tell how much of a stage is done."""
+        """Report how much of a stage is done."""
         for each in self._observers:
             each.counted(stage, done, total)

@@ -102,7 +102,7 @@ class _Bar:
 
 
 def size(count: float) -> str:
-    """Give bytes in binary units."""
+    """Return bytes in binary units."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -264,7 +264,7 @@ def orphans(found: Sequence[Orphan], now: datetime, *, removed: bool) -> None:
 
 
 def nothing_due(day: date, due_at: datetime) -> None:
-    """Say until when there is nothing to do."""
+    """Write until when there is nothing to do."""
     out.print(f"nothing is due: {day} can be settled from {_when(due_at)} on")
 
 
@@ -275,7 +275,7 @@ def _fates(manifest: Manifest, partition: int) -> list[str]:
 
 
 def outcome_document(done: Outcome) -> dict[str, object]:
-    """Give what became of one day's records, for a program."""
+    """Return what became of one day's records, for a program."""
     return {
         **committed_document(done.manifest, already=done.already),
         "amended": {str(day): rows for day, rows in done.amended.items()},
@@ -354,7 +354,7 @@ def verified(found: Verified) -> None:
 
 
 def _ledger_figures(day: DayLedger) -> list[str]:
-    """Give a day's columns; of the gaps that were sampled, how many of their ranges were probed."""
+    """Return a day's columns; of the gaps that were sampled, how many of their ranges were probed."""
     sampled = f"{day.gaps_sampled:,}"
     if day.sampled_of:
         sampled += f" ({day.sampled:,} of {day.sampled_of:,} ranges)"

@@ -66,7 +66,7 @@ def staging(pipeline: Pipeline, day: date, keep: Callable[[str], bool] = lambda 
 
 
 def _holds_old_day(pipeline: Pipeline, day: date, staged: str) -> bool:
-    """Tell whether a rebuild stopped just after its exchange, which may not be durable yet.
+    """Return whether a rebuild stopped just after its exchange, which may not be durable yet.
 
     A loss of power would bring the old day back: its files must still be there then.
     """
@@ -225,14 +225,14 @@ def _require_pending_retained(pipeline: Pipeline, plan: DayPlan, reports: list[T
 
 
 def run_stamp(pipeline: Pipeline, started: datetime) -> RunStamp:
-    """Say which run writes a manifest, now that its audit held."""
+    """Return which run writes a manifest, now that its audit held."""
     from jobs.day.commit import RunStamp
 
     return RunStamp(run_id=pipeline.run_id, started=started, audited=pipeline.now(), versions=_versions())
 
 
 def file_options(pipeline: Pipeline, plan: DayPlan) -> FileOptions:
-    """Say how files are written, and what their footers tell of where they come from."""
+    """Return how files are written, and what their footers name of where they come from."""
     from jobs.task.parquet_writer import FileOptions
 
     lake = pipeline.settings.lake

@@ -57,11 +57,11 @@ class System:
         os.fsync(file)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Give a file or a folder another name."""
+        """Rename a file or a folder."""
         os.rename(source, target)
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file a second name."""
+        """Add a second name to a file."""
         os.link(source, target)
 
     def unlink(self, path: Path) -> None:

@@ -286,7 +286,7 @@ class Engine:
         )
 
     def _refusal(self, error: Exception) -> str | None:
-        """Give why Spark can never start under this config; None where it may, later."""
+        """Return why Spark can never start under this config; None where it may, later."""
         if self._jvm.process is None:
             return self._jvm.complaint()
         if code := self._jvm.process.poll():
@@ -302,7 +302,7 @@ class Engine:
 
     @contextmanager
     def _watched(self, tasks: int, progress: Progress) -> Iterator[None]:
-        """Tell the progress now and then while the job runs; jobs of other topics do not count."""
+        """Report the progress now and then while the job runs; jobs of other topics do not count."""
         context, group = self.session.sparkContext, secrets.token_hex(4)
         tracker = context.statusTracker()
         context.setJobGroup(group, "kafka-daily")
@@ -476,7 +476,7 @@ def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
 
 
 def _reason(error: Exception) -> str:
-    """Give what failed in the job, and its innermost cause where that says more, in one line."""
+    """Return what failed in the job, and its innermost cause where that says more, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     at = next((number for number, line in enumerate(lines) if FAILURE in line or line[:2] == ": "), 0)
     failure = lines[at].rpartition(FAILURE)[2].removeprefix(": ")

@@ -48,7 +48,7 @@ class Jvm:
 
     @contextmanager
     def launching(self) -> Iterator[dict[str, object]]:
-        """Give the arguments of Popen by which the JVM's stderr is ours to pass on."""
+        """Return the arguments of Popen by which the JVM's stderr is ours to pass on."""
         from_jvm, to_us = os.pipe()
         self._listener = threading.Thread(target=self._pass_on, args=(from_jvm,), daemon=True)
         self._listener.start()
@@ -71,7 +71,7 @@ class Jvm:
         self._silent.set()
 
     def complaint(self) -> str | None:
-        """Give the line by which a JVM that could not start says that its options are at fault."""
+        """Return the line by which a JVM that could not start says that its options are at fault."""
         lines = self.last_words()
         if not any(map(FATAL.match, lines)):
             return None
@@ -85,7 +85,7 @@ class Jvm:
         return [] if any(map(SHORT.search, lines)) else lines
 
     def death(self) -> str | None:
-        """Say how the JVM died; None where it lives."""
+        """Return how the JVM died; None where it lives."""
         if self.process is None:
             return None
         try:
