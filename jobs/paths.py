@@ -20,12 +20,12 @@ def conf_folder() -> Path:
 
 
 def home() -> Path:
-    """Return the folder of environment and jars: KAFKA_DAILY_HOME, else the one that this environment is in."""
+    """Return the folder of environment and jars: KAFKA_DAILY_HOME, else the one around this environment."""
     return Path(os.environ.get("KAFKA_DAILY_HOME") or Path(sys.prefix).parent)
 
 
 def class_archive() -> Path:
-    """Return the place of Java's archive of classes: in this environment, as it fits this one's jars alone."""
+    """Return the place of Java's archive of classes, in this environment: it fits these jars alone."""
     return Path(sys.prefix) / "classes.jsa"
 
 
