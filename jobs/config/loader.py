@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
-from jobs.config.checks import check, columns_of, file_sizes, time_rule
+from jobs.config.checks import check, file_sizes, rules
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
-from jobs.config.schema import ConfigFile, KafkaColumn, Late
+from jobs.config.schema import ConfigFile, Late
 from jobs.config.secrets import References, ResolvedText, Secret, Unresolved
 from jobs.config.security import ClientOptions, Options, client_options
 from jobs.config.strict_yaml import NotYaml, Tree, parse
-from jobs.record.rules import RecordFormat, Rules
+from jobs.record.rules import Rules
 from offsets.errors import ConfigError
 
 __all__ = ["CONFIG_VARIABLE", "KafkaSettings", "LakeSettings", "Late", "Secret", "Settings", "load"]
@@ -171,7 +171,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         first=config.day.first,
         grace=config.day.grace,
         headroom=config.day.headroom,
-        rules=_rules(config),
+        rules=rules(config),
         lake=LakeSettings(
             path=file.parent / config.lake.path,
             target_file_size=int(target),
@@ -183,17 +183,4 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         invalid_floor=config.invalid.floor,
         late=config.late,
         spark={key: str(value) for key, value in config.spark.items()},
-    )
-
-
-def _rules(config: ConfigFile) -> Rules:
-    raw = config.record.format is RecordFormat.RAW
-    return Rules(
-        format=config.record.format,
-        columns=columns_of(config),
-        kafka_columns=frozenset(part.value for part in (KafkaColumn if raw else config.record.kafka_columns)),
-        event_time=time_rule(config),
-        past=config.validity.past,
-        future=config.validity.future,
-        tombstones=config.tombstones,
     )

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.lake.posix import make_inner_folder
-from jobs.record.decode import Decoded, Decoder
+from jobs.record.decode import Decoded, Decoder, day_schema
 from jobs.record.rules import Rules
-from jobs.record.schema import INVALID_SCHEMA, day_schema
+from jobs.record.schema import INVALID_SCHEMA
 from jobs.task.batch_limit import BATCH_BYTES, BATCH_ROWS
 from jobs.task.batching import Waiting, joined
 from jobs.task.classify import CODE, VERDICTS, Classified, Codes, DayBounds, Mask, classify

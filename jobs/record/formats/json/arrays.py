@@ -1,6 +1,6 @@
 """Decoded values to Arrow arrays, a column at a time.
 
-Relies on `jobs.record.payload` for values of the right type; checks what a type cannot say (decimals, times).
+Relies on `payload` for values of the right type; checks what a type cannot say (decimals, times).
 Never fails a whole batch: a bad value becomes a fault of that value, with the index of its record.
 """
 
@@ -13,7 +13,6 @@ from decimal import Context, Inexact, InvalidOperation
 from decimal import Decimal as Number
 from itertools import chain
 from typing import Any, assert_never
-from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
@@ -21,9 +20,8 @@ import pyarrow as pa
 from msgspec.structs import astuple
 
 from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct, ddl
-from jobs.record.event_time import Faults, epochs, instants
-from jobs.record.payload import Row, row_type
-from jobs.record.rules import TimeFormat
+from jobs.record.event_time import Faults, TimeReader, with_path
+from jobs.record.formats.json.payload import Row, row_type
 from jobs.record.schema import INSTANT, arrow_type
 
 Values = Sequence[Any]
@@ -31,22 +29,6 @@ Make = Callable[[Values], tuple[pa.Array, Faults]]
 """Makes an array of as many slots as there are values, with the faults of those it could not take."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeReader:
-    """How a column's times are written; RFC 3339 with a zone, unless it is the event time's."""
-
-    format: TimeFormat = TimeFormat.ISO8601
-    zone: ZoneInfo | None = None
-
-    def read(self, values: Values) -> tuple[pa.Int64Array, Faults]:
-        """Read times, given as an array or as values, to microseconds since the epoch."""
-        if self.format is TimeFormat.ISO8601:
-            texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
-            return instants(texts, self.zone)
-        counts = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
-        return epochs(counts, self.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +108,6 @@ def _timestamps(path: str, reader: TimeReader) -> Make:
         return micros.cast(INSTANT), with_path(path, faults)
 
     return make
-
-
-def with_path(path: str, faults: Faults) -> Faults:
-    """Add to each cause the path of its value, as msgspec does."""
-    return {index: f"{cause} - at `{path}`" for index, cause in faults.items()}
 
 
 def _text(raw: msgspec.Raw | None) -> bytes | None:
