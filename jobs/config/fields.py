@@ -7,18 +7,14 @@ which never repeats the value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import date, timedelta
-from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BeforeValidator, ByteSize
 
 from jobs.config.problems import close_to
 from jobs.config.secrets import Secret
-
-Choice = TypeVar("Choice", bound=StrEnum)
 
 LONGEST = timedelta(days=20_000)
 """Keeps every look-up by time after 1970, where Kafka's timestamps begin."""
@@ -51,13 +47,17 @@ class InvalidValue(ValueError):
         self.hint = hint
 
 
+def revealed(value: object) -> object:
+    """Return a text that is no secret in this place."""
+    return value.reveal() if isinstance(value, Secret) else value
+
+
 def required_text(value: object) -> str:
     """Return a text that is not empty."""
-    if isinstance(value, Secret):
-        value = value.reveal()
-    if not isinstance(value, str) or not value.strip():
+    text = revealed(value)
+    if not isinstance(text, str) or not text.strip():
         raise InvalidValue
-    return str(value)
+    return str(text)
 
 
 def duration(value: object) -> timedelta:
@@ -237,20 +237,6 @@ def mapping(value: object) -> object:
     return {} if value is None else value
 
 
-def one_of(choices: type[Choice]) -> Callable[[object], Choice]:
-    """Read one of the values of an enum."""
-
-    def read(value: object) -> Choice:
-        text = required_text(value)
-        if text not in list(choices):
-            raise InvalidValue(
-                "" if isinstance(value, Secret) else close_to(text, choices).removeprefix("; ")
-            )
-        return choices(text)
-
-    return read
-
-
 Flag = Annotated[bool, BeforeValidator(truth)]
 Duration = Annotated[timedelta, BeforeValidator(duration)]
 Patience = Annotated[timedelta, BeforeValidator(patience)]
@@ -266,3 +252,4 @@ DottedPath = Annotated[tuple[str, ...], BeforeValidator(dotted_path)]
 HiddenText = Annotated[Secret, BeforeValidator(secret)]
 Mapped = Annotated[dict[str, object], BeforeValidator(mapping)]
 TextOrSecret = Annotated[str | Secret, BeforeValidator(text_or_secret)]
+Revealed = BeforeValidator(revealed)

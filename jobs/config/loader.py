@@ -117,13 +117,15 @@ def _text(file: Path) -> str:
 
 
 def _wrong(file: Path, problems: Problems) -> ConfigError:
-    lines = "\n".join(f"  {problem}" for problem in problems)
+    lines = "\n".join(
+        f"  {dotted(path)}: {problem}" if path else f"  {problem}" for path, problem in problems.items()
+    )
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return ConfigError(
         expected="a valid configuration",
         found=f"{count}:\n{lines}\nin {file}",
         do="Correct what is listed and run again; conf/example.yaml shows every key.",
-        problems=[{"path": dotted(problem.path), "problem": problem.problem} for problem in problems],
+        problems=[{"path": dotted(path), "problem": problem} for path, problem in problems.items()],
     )
 
 

@@ -1,6 +1,6 @@
 """Values that must not be seen, and the references `${env:NAME}` and `${file:PATH}` that bring them in.
 
-Relies on the environment that it is given and on the files that a reference names.
+Relies on the environment that it is given, on the files that a reference names, and on pydantic to hide.
 Only `reveal` shows a secret: not repr, str, format, JSON or `dataclasses.asdict`.
 """
 
@@ -10,39 +10,21 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import SecretStr
+
 _REFERENCE = re.compile(r"\$(?P<literal>\$?)\{(?P<inside>[^}]*)(?P<closed>\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Secret:
+class Secret(SecretStr):
     """A text that hides itself; `origin` says in words where it came from."""
-
-    __slots__ = ("_value", "origin")
 
     def __init__(self, value: str, origin: str = "a hidden value") -> None:
         """Hide a value."""
-        self._value = str(value)
+        super().__init__(str(value))
         self.origin = origin
 
-    def reveal(self) -> str:
-        """Return the value."""
-        return self._value
-
-    def __repr__(self) -> str:
-        """Hide the value."""
-        return "Secret(***)"
-
-    def __str__(self) -> str:
-        """Hide the value."""
-        return "***"
-
-    def __eq__(self, other: object) -> bool:
-        """Compare the values."""
-        return isinstance(other, Secret) and self._value == other._value
-
-    def __hash__(self) -> int:
-        """Hash the value."""
-        return hash(self._value)
+    reveal = SecretStr.get_secret_value
 
 
 class ResolvedText(str):

@@ -112,7 +112,7 @@ def _encrypt(security: SecuritySection, folder: Path, options: ClientOptions, pr
             certificate, "certificate", _CERTIFICATE, "a PEM file with -----BEGIN CERTIFICATE-----", problems
         )
         _identify(certificate, key, security.key_password, options, problems)
-    elif security.key_password and security.key is None and not problems.at((*_AT, "key")):
+    elif security.key_password and security.key is None and (*_AT, "key") not in problems:
         problems.add((*_AT, "key_password"), "needs key")
 
 

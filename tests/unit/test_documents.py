@@ -86,7 +86,7 @@ def test_a_key_is_required_in_the_reference_where_the_loader_misses_it() -> None
     problems = Problems()
     read(ConfigFile, {}, problems)
     required = [(*path, name) for path, name, field in LEAVES if documents.shown_default(field) == "required"]
-    assert sorted(required) == sorted(problem.path for problem in problems)
+    assert sorted(required) == sorted(problems)
 
 
 def test_each_name_in_a_written_manifest_is_in_the_reference() -> None:

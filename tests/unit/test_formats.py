@@ -156,7 +156,7 @@ def problems_of(text: str) -> dict[str, str]:
     found = Problems()
     config = read(ConfigFile, parse(text, found), found)
     check(config.model_copy(update={"record": config.record.model_copy(update={"format": LINE})}), found)
-    return {dotted(each.path): each.problem for each in found}
+    return {dotted(path): problem for path, problem in found.items()}
 
 
 @pytest.mark.usefixtures("line")
