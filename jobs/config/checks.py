@@ -61,27 +61,21 @@ def _time_source(config: ConfigFile, problems: Problems) -> None:
 def _columns(config: ConfigFile, problems: Problems) -> None:
     seen: dict[str, str] = {}
     for name, text in config.record.columns.items():
-        path = ("record", "columns", name)
-        if wrong := name_problem(name) or _named_twice(name, seen):
-            problems.add(path, wrong)
-        elif not isinstance(text, str):
-            problems.add(path, f"expected a type such as string or array<bigint>, found {shown(text)}")
-        else:
-            _type(path, text, problems)
+        first = seen.setdefault(name.casefold(), name)
+        twin = f"differs from {first} in case only, which most readers of Parquet ignore"
+        wrong = name_problem(name) or (twin if first != name else _type_problem(text))
+        if wrong:
+            problems.add(("record", "columns", name), wrong)
 
 
-def _named_twice(name: str, seen: dict[str, str]) -> str | None:
-    first = seen.setdefault(name.casefold(), name)
-    return (
-        None if first == name else f"differs from {first} in case only, which most readers of Parquet ignore"
-    )
-
-
-def _type(path: KeyPath, text: str, problems: Problems) -> None:
+def _type_problem(text: object) -> str | None:
+    if not isinstance(text, str):
+        return f"expected a type such as string or array<bigint>, found {shown(text)}"
     try:
         parse_type(text)
     except ValueError as error:
-        problems.add(path, f"{text.origin} is no type" if isinstance(text, ResolvedText) else str(error))
+        return f"{text.origin} is no type" if isinstance(text, ResolvedText) else str(error)
+    return None
 
 
 def _format(config: ConfigFile, problems: Problems) -> None:
@@ -127,7 +121,7 @@ def rules(config: ConfigFile) -> Rules:
     """Return the rules of the records; of a key that could not be read they have the default."""
     record, time = config.record, config.event_time
     written = record.kafka_columns if "kafka_columns" in record.model_fields_set else None
-    kept = DECODERS[record.format].kafka_columns if written is None else {part.value for part in written}
+    kept = DECODERS[record.format].kafka_columns if written is None else written
     return Rules(
         format=record.format,
         columns=tuple(Column(name, _type_of(text)) for name, text in record.columns.items()),

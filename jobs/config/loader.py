@@ -178,7 +178,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
             path=file.parent / config.lake.path,
             target_file_size=int(target),
             min_file_size=int(smallest),
-            compression=config.lake.compression.value,
+            compression=config.lake.compression,
             shared=config.lake.shared,
         ),
         invalid_limit=config.invalid.limit,

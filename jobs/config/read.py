@@ -63,7 +63,7 @@ def _read_value(
 
 def _hint(error: ErrorDetails) -> str:
     given, context = error["input"], error.get("ctx", {})
-    if error["type"] == "enum" and isinstance(given, str):
+    if error["type"] in ("enum", "literal_error") and isinstance(given, str):
         return close_to(given, re.findall("'(.*?)'", context["expected"]))
     cause = context.get("error")
     return f"; {cause.hint}" if isinstance(cause, InvalidValue) and cause.hint else ""

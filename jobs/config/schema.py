@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
@@ -59,28 +59,6 @@ class Mechanism(StrEnum):
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
-
-
-class TimeSource(StrEnum):
-    """Where an event time may come from, other than a field."""
-
-    KAFKA = "kafka"
-
-
-class KafkaColumn(StrEnum):
-    """A part of the Kafka record that can be written beside the columns."""
-
-    KEY = "key"
-    HEADERS = "headers"
-
-
-class Compression(StrEnum):
-    """How Parquet pages are compressed."""
-
-    ZSTD = "zstd"
-    SNAPPY = "snappy"
-    GZIP = "gzip"
-    NONE = "none"
 
 
 class Late(StrEnum):
@@ -174,7 +152,9 @@ class EventTimeSection(Section):
     )
     """The field that holds the event time, with dots for nested ones. JSON needs it or `source`, and not
     both; raw refuses it."""
-    source: TimeSource | None = Field(default=None, description="kafka, or no such key where field is given")
+    source: Literal["kafka"] | None = Field(
+        default=None, description="kafka, or no such key where field is given"
+    )
     """Instead of `field`: Kafka's own timestamp. For raw records this is so in any case."""
     format: TimeFormat = one_of(TimeFormat.ISO8601)
     """How the field is written: as ISO 8601 text, or as a number since 1970 in seconds, milliseconds or
@@ -205,7 +185,7 @@ class RecordSection(Section):
     JSON), `json` (any value, kept as its text), `array<...>`, `struct<name:type,...>`, `map<string,...>`.
     Missing and null are null; a value of another type makes the record invalid. Reserved in any case: `date`,
     `event_time`, `kafka_*`."""
-    kafka_columns: Annotated[list[KafkaColumn], BeforeValidator(_listed)] = Field(
+    kafka_columns: Annotated[list[Literal["key", "headers"]], BeforeValidator(_listed)] = Field(
         default_factory=list, description="a list of key, headers"
     )
     """What else of the record is written: key as `kafka_key`, headers as `kafka_headers`. Headers that are
@@ -224,7 +204,9 @@ class LakeSection(Section):
     min_file_size: Size = Field(default=ByteSize(32 * 1024**2), description="a size such as 32MiB")
     """The size below which no file stays but a remainder; at most the target. Where it is not written, it is
     an eighth of the target, and 32MiB at most."""
-    compression: Compression = one_of(Compression.ZSTD)
+    compression: Literal["zstd", "snappy", "gzip", "none"] = Field(
+        default="zstd", description="one of zstd, snappy, gzip, none"
+    )
     """How Parquet pages are compressed."""
     shared: Flag = Field(default=False, description="true or false")
     """Say true where spark.master is a cluster and each node sees the path. A cluster is refused without

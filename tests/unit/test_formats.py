@@ -55,7 +55,7 @@ class Line(RecordDecoder):
     def problems(self, rules: Rules) -> Iterator[KeyProblem]:
         if len(rules.columns) != 1:
             columns = ("record", "columns")
-            yield KeyProblem(path=columns, problem="expected the one column of a line", unless=(columns,))
+            yield KeyProblem(columns, "expected the one column of a line", unless=(columns,))
 
     def schema(self, rules: Rules) -> pa.Schema:
         return pa.schema([pa.field(rules.columns[0].name, pa.string())])

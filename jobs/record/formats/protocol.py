@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KeyPath = tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KeyProblem:
     """Why a format cannot work with the value of a key; left out where a key of `unless` has a problem."""
 

@@ -24,27 +24,18 @@ class Raw(RecordDecoder):
 
     def problems(self, rules: Rules) -> Iterator[KeyProblem]:
         """Yield the keys that a record without fields cannot have, or that would leave a part out."""
-        refused = {
-            ("event_time", "field"): (
-                rules.event_time.path,
-                "cannot be read with record.format raw, which takes Kafka's timestamp",
-            ),
-            ("record", "columns"): (
-                rules.columns,
-                "cannot be read with record.format raw, which keeps the value as bytes",
-            ),
-            ("record", "kafka_columns"): (
-                self.kafka_columns - rules.kafka_columns,
-                "record.format raw always keeps key and headers; leave it out",
-            ),
-            ("tombstones",): (
-                rules.tombstones is Tombstones.SKIP,
-                "record.format raw keeps records without a value; leave it out",
-            ),
-        }
-        for path, (wrong, problem) in refused.items():
-            if wrong:
-                yield KeyProblem(path=path, problem=problem)
+        raw = "record.format raw"
+        if rules.event_time.path:
+            problem = f"cannot be read with {raw}, which takes Kafka's timestamp"
+            yield KeyProblem(("event_time", "field"), problem)
+        if rules.columns:
+            yield KeyProblem(
+                ("record", "columns"), f"cannot be read with {raw}, which keeps the value as bytes"
+            )
+        if rules.kafka_columns < self.kafka_columns:
+            yield KeyProblem(("record", "kafka_columns"), f"{raw} always keeps key and headers; leave it out")
+        if rules.tombstones is Tombstones.SKIP:
+            yield KeyProblem(("tombstones",), f"{raw} keeps records without a value; leave it out")
 
     def schema(self, rules: Rules) -> pa.Schema:
         """Return the value as the one column."""

@@ -29,12 +29,11 @@ class Json(RecordDecoder):
         """Yield that there are no columns, or that the event time cannot share the one it lies in."""
         if not rules.columns:
             problem = "is missing; expected at least one, such as order_id: string"
-            yield KeyProblem(path=_COLUMNS, problem=problem, unless=(_COLUMNS,))
+            yield KeyProblem(_COLUMNS, problem, unless=(_COLUMNS,))
         try:
             wire_columns(rules.columns, rules.event_time)
         except ValueError as wrong:
-            read_from = (("record",), ("event_time",))
-            yield KeyProblem(path=("event_time", "field"), problem=str(wrong), unless=read_from)
+            yield KeyProblem(("event_time", "field"), str(wrong), unless=(("record",), ("event_time",)))
 
     def schema(self, rules: Rules) -> pa.Schema:
         """Return the columns of the rules."""
