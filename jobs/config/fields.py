@@ -58,6 +58,12 @@ def required_text(value: object) -> str:
     return str(text)
 
 
+def _match(pattern: re.Pattern[str], value: object, hint: str = "") -> re.Match[str]:
+    if match := pattern.fullmatch(required_text(value).strip()):
+        return match
+    raise InvalidValue(hint)
+
+
 def duration(value: object) -> timedelta:
     """Read `90s`, `1h30m`, `30d` or ISO 8601's `PT1H`."""
     text = required_text(value).strip()
@@ -93,9 +99,7 @@ def _iso_seconds(text: str) -> float:
 
 def size(value: object) -> ByteSize:
     """Read `256MiB`, `1GB` or a number of bytes; at least one byte."""
-    match = _SIZE.fullmatch(required_text(value).strip())
-    if not match:
-        raise InvalidValue("the units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB")
+    match = _match(_SIZE, value, "the units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB")
     exponent = "BKMGT".index((match[2] or "B")[0].upper())
     base = 1024 if "i" in (match[2] or "").lower() else 1000
     number = float(match[1]) * base**exponent
@@ -106,9 +110,7 @@ def size(value: object) -> ByteSize:
 
 def share(value: object) -> float:
     """Read `0.1%` or `0.001` as a share between 0 and 1."""
-    match = _SHARE.fullmatch(required_text(value).strip())
-    if not match:
-        raise InvalidValue
+    match = _match(_SHARE, value)
     number = float(match[1]) / (100 if match[2] else 1)
     if number > 1:
         raise InvalidValue("it must lie between 0% and 100%" + ("" if match[2] else "; write the % sign"))
@@ -117,17 +119,12 @@ def share(value: object) -> float:
 
 def number(value: object) -> int:
     """Read a number of records."""
-    match = _COUNT.fullmatch(required_text(value).strip())
-    if not match:
-        raise InvalidValue
-    return int(match[0])
+    return int(_match(_COUNT, value)[0])
 
 
 def calendar_date(value: object) -> date:
     """Read `2026-11-01`."""
-    text = required_text(value).strip()
-    if not _DATE.fullmatch(text):
-        raise InvalidValue
+    text = _match(_DATE, value)[0]
     try:
         day = date.fromisoformat(text)
     except ValueError:

@@ -21,8 +21,6 @@ from jobs.config.strict_yaml import NotYaml, Tree, parse
 from jobs.record.rules import Rules
 from offsets.errors import ConfigError
 
-__all__ = ["CONFIG_VARIABLE", "KafkaSettings", "LakeSettings", "Late", "Secret", "Settings", "load"]
-
 CONFIG_VARIABLE = "KAFKA_DAILY_CONFIG"
 
 _SECURITY = ("kafka", "security")

@@ -30,14 +30,7 @@ class Secret(SecretStr):
 class ResolvedText(str):
     """A plain text that came out of a reference: usable, but not repeated in messages."""
 
-    origin: str = "a referenced value"
-
-    @classmethod
-    def of(cls, value: str, origin: str) -> ResolvedText:
-        """Keep a text and where it came from."""
-        text = cls(value)
-        text.origin = origin
-        return text
+    origin = "a referenced value"
 
 
 class Unresolved(ValueError):
@@ -62,23 +55,24 @@ class References:
             return self._value(match["inside"], closed=bool(match["closed"]))
 
         filled = _REFERENCE.sub(value, text)
-        return ResolvedText.of(filled, f"the value of {' and '.join(origins)}") if origins else filled
+        if not origins:
+            return filled
+        resolved = ResolvedText(filled)
+        resolved.origin = f"the value of {' and '.join(origins)}"
+        return resolved
 
     def _value(self, inside: str, *, closed: bool) -> str:
         kind, _, name = inside.partition(":")
         if closed and kind == "env" and _NAME.fullmatch(name):
-            return self._variable(name)
+            if name in self._environ:
+                return self._environ[name]
+            raise Unresolved(f"the environment variable {name} is not set; set it where the job is started")
         if closed and kind == "file" and name:
             return self._text(name)
         raise Unresolved(
             "expected ${env:NAME} or ${file:PATH}, found another text after ${; "
             "write $${ where ${ is meant as it stands"
         )
-
-    def _variable(self, name: str) -> str:
-        if name not in self._environ:
-            raise Unresolved(f"the environment variable {name} is not set; set it where the job is started")
-        return self._environ[name]
 
     def _text(self, name: str) -> str:
         try:

@@ -74,12 +74,9 @@ def _log_in(security: SecuritySection, options: ClientOptions, problems: Problem
             )
     if not (mechanism and username and password):
         return
-    options.librdkafka.update(
-        {"sasl.mechanism": mechanism.value, "sasl.username": username, "sasl.password": password}
-    )
-    options.java.update(
-        {"sasl.mechanism": mechanism.value, "sasl.jaas.config": jaas(mechanism, username, password)}
-    )
+    sasl = {"sasl.mechanism": mechanism.value}
+    options.librdkafka.update({**sasl, "sasl.username": username, "sasl.password": password})
+    options.java.update({**sasl, "sasl.jaas.config": jaas(mechanism, username, password)})
 
 
 def jaas(mechanism: Mechanism, username: Secret, password: Secret) -> Secret:

@@ -6,9 +6,6 @@ Never lets a record's verdict depend on its neighbours: a batch decodes as its r
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,8 +65,7 @@ class Decoder:
 
     def decode(self, values: pa.BinaryArray, kafka_timestamp: pa.TimestampArray) -> Decoded:
         """Decode a batch; a record's columns, event time and cause depend on that record alone."""
-        with _no_garbage_collection():
-            read = self._read(values)
+        read = self._read(values)
         times, untimed = read.event_time or _kafka_times(kafka_timestamp)
         faults = read.unmade | untimed | read.unread
         if values.null_count and not self._format.keeps_null_values:
@@ -105,15 +101,3 @@ def _causes(faults: Faults, rows: int) -> pa.StringArray:
     of_row = np.full(rows, -1, np.int32)
     of_row[list(faults)] = [number[cause] for cause in faults.values()]
     return pa.array(list(number), pa.string()).take(pa.array(of_row, mask=of_row < 0))
-
-
-@contextmanager
-def _no_garbage_collection() -> Iterator[None]:
-    """Turn the collector off while a batch makes millions of short-lived values, none of them in a cycle."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()

@@ -180,10 +180,14 @@ def _cast(texts: pa.StringArray) -> pa.Int64Array:
 
 def within_years(micros: pa.Int64Array) -> pa.Int64Array:
     """Return the times, with null for those outside the years 1 to 9999."""
-    if _between(micros, FIRST, LAST):
-        return micros
-    inside = pc.and_(pc.greater_equal(micros, FIRST), pc.less_equal(micros, LAST))
-    return pc.if_else(inside, micros, pa.scalar(None, pa.int64()))
+    return _within(micros, FIRST, LAST)
+
+
+def _within(numbers: pa.Int64Array, least: int, most: int) -> pa.Int64Array:
+    if _between(numbers, least, most):
+        return numbers
+    inside = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
+    return pc.if_else(inside, numbers, pa.scalar(None, pa.int64()))
 
 
 def _slow(
@@ -201,12 +205,9 @@ def _slow(
 def epochs(counts: pa.Int64Array, format: TimeFormat) -> tuple[pa.Int64Array, Faults]:
     """Read counts of seconds, milliseconds or microseconds since 1970; all are whole numbers."""
     unit = UNITS[format]
-    least, most = -(-FIRST // unit), LAST // unit
-    if _between(counts, least, most):
-        return pc.multiply(counts, unit), {}
-    inside = pc.and_(pc.greater_equal(counts, least), pc.less_equal(counts, most))
-    kept = pc.if_else(inside, counts, pa.scalar(None, pa.int64()))
-    return pc.multiply(kept, unit), where(pc.invert(inside), OUT_OF_YEARS)
+    inside = _within(counts, -(-FIRST // unit), LAST // unit)
+    outside = pc.and_(inside.is_null(), counts.is_valid())
+    return pc.multiply(inside, unit), where(outside, OUT_OF_YEARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gc
 import json
 import math
 import struct
@@ -397,12 +396,6 @@ def test_a_value_that_arrow_refuses_is_pinned_on_its_record_alone() -> None:
     assert column.to_pylist() == [1, None, None, 3, None, 5]
     assert faults == dict.fromkeys((2, 4), "Not a value of `int` - at `$.x`")
     assert make([])[0].to_pylist() == []
-
-
-def test_a_batch_leaves_the_collector_as_it_was() -> None:
-    assert gc.isenabled()
-    decoded(rules(ORDER), b"{}")
-    assert gc.isenabled()
 
 
 WIDE = {

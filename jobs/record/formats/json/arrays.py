@@ -56,10 +56,8 @@ def array_builder(type: ColumnType, wire: ColumnType, path: str, event: EventTim
             return _decimals(type, path)
         case Struct(fields):
             return _structs(fields, wire.fields if isinstance(wire, Struct) else fields, path, event)
-        case Array(element):
-            return _lists(type, array_builder(element, element, f"{path}[...]", None))
-        case Map(value):
-            return _maps(type, array_builder(value, value, f"{path}[...]", None))
+        case Array(item) | Map(item):
+            return _collections(type, array_builder(item, item, f"{path}[...]", None))
         case _:
             assert_never(type)
 
@@ -188,27 +186,17 @@ def columns_of(rows: Sequence[Row]) -> Sequence[Values]:
     return list(zip(*map(astuple, rows), strict=True))
 
 
-def _lists(type: Array, make_element: Make) -> Make:
+def _collections(type: Array | Map, make_item: Make) -> Make:
     def make(values: Values) -> tuple[pa.Array, Faults]:
-        offsets = _offsets(values)
-        elements, faults = make_element(list(chain.from_iterable(value or () for value in values)))
-        made = pa.ListArray.from_arrays(
-            pa.array(offsets), elements, type=arrow_type(type), mask=_absent(values)
-        )
-        return made, _lifted(faults, offsets)
-
-    return make
-
-
-def _maps(type: Map, make_value: Make) -> Make:
-    def make(values: Values) -> tuple[pa.Array, Faults]:
-        offsets = _offsets(values)
-        keys = pa.array(list(chain.from_iterable(value or () for value in values)), pa.string())
-        items, faults = make_value([item for value in values if value for item in value.values()])
-        made = pa.MapArray.from_arrays(
-            pa.array(offsets), keys, items, type=arrow_type(type), mask=_absent(values)
-        )
-        return made, _lifted(faults, offsets)
+        offsets, absent = _offsets(values), pa.array([value is None for value in values], pa.bool_())
+        held = [value for value in values if value]
+        where = {"offsets": pa.array(offsets), "type": arrow_type(type), "mask": absent}
+        if isinstance(type, Array):
+            items, faults = make_item(list(chain.from_iterable(held)))
+            return pa.ListArray.from_arrays(values=items, **where), _lifted(faults, offsets)
+        items, faults = make_item([item for value in held for item in value.values()])
+        keys = pa.array(list(chain.from_iterable(held)), pa.string())
+        return pa.MapArray.from_arrays(keys=keys, items=items, **where), _lifted(faults, offsets)
 
     return make
 
@@ -217,10 +205,6 @@ def _offsets(values: Values) -> np.ndarray[Any, np.dtype[np.int32]]:
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([0 if value is None else len(value) for value in values], out=offsets[1:])
     return offsets
-
-
-def _absent(values: Values) -> pa.BooleanArray:
-    return pa.array([value is None for value in values], pa.bool_())
 
 
 def _lifted(faults: Faults, offsets: np.ndarray[Any, np.dtype[np.int32]]) -> Faults:
