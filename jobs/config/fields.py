@@ -11,7 +11,7 @@ from datetime import date, timedelta
 from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
 
-from pydantic import BeforeValidator, ByteSize, TypeAdapter
+from pydantic import BeforeValidator, ByteSize
 
 from jobs.config.problems import close_to
 from jobs.config.secrets import Secret
@@ -24,7 +24,9 @@ SHORTEST_PATIENCE = timedelta(seconds=1)
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw])\s*)+")
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|[smhdw])")
-_ISO_DURATION = re.compile(r"P(?=.)(\d+W)?(\d+D)?(T(?=.)(\d+H)?(\d+M)?(\d+(\.\d+)?S)?)?")
+_ISO_DURATION = re.compile(
+    r"P(?=.)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?"
+)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?B|B)?", re.IGNORECASE)
 _LARGEST = 1 << 50
 _SHARE = re.compile(r"(\d*\.?\d+)\s*(%?)")
@@ -92,9 +94,12 @@ def _seconds(text: str) -> float:
 
 
 def _iso_seconds(text: str) -> float:
-    if not _ISO_DURATION.fullmatch(text):
+    match = _ISO_DURATION.fullmatch(text)
+    if not match:
         raise InvalidValue("of ISO 8601's durations only weeks, days, hours, minutes and seconds are read")
-    return TypeAdapter(timedelta).validate_python(text).total_seconds()
+    return sum(
+        float(number or 0) * _UNITS[unit] for number, unit in zip(match.groups(), "wdhms", strict=True)
+    )
 
 
 def size(value: object) -> ByteSize:
