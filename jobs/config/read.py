@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 from jobs.config.fields import InvalidValue
 from jobs.config.problems import KeyPath, Problems, close_to, shown
 from jobs.config.schema import ConfigFile, Section
+from jobs.config.secrets import Secret
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -55,8 +56,8 @@ def _read_value(
     try:
         one = model.__pydantic_validator__.validate_assignment(model.model_construct(), name, value)
     except ValidationError as error:
-        found = f"expected {field.description}, found {shown(value)}"
-        problems.add(path, found + _hint(error.errors(include_url=False)[0]))
+        hint = "" if isinstance(value, Secret) else _hint(error.errors(include_url=False)[0])
+        problems.add(path, f"expected {field.description}, found {shown(value)}{hint}")
     else:
         into[name] = getattr(cast(BaseModel, one), name)
 
