@@ -12,12 +12,12 @@ from typing import Final
 from pydantic import ByteSize
 
 from jobs.config.problems import KeyPath, Problems, shown
-from jobs.config.schema import ConfigFile, KafkaColumn
+from jobs.config.schema import ConfigFile
 from jobs.config.secrets import ResolvedText
 from jobs.config.spark_keys import is_local, why_fixed
-from jobs.record.columns import Column, name_problem, parse_type
-from jobs.record.rules import EventTimeRule, RecordFormat, Tombstones
-from jobs.record.wire_columns import wire_columns
+from jobs.record.columns import Column, ColumnType, Kind, Scalar, name_problem, parse_type
+from jobs.record.formats import DECODERS
+from jobs.record.rules import EventTimeRule, Rules
 
 Check = Callable[[ConfigFile, Problems], None]
 LEAST_TARGET: Final = ByteSize(1 << 20)
@@ -48,75 +48,40 @@ def _file_sizes(config: ConfigFile, problems: Problems) -> None:
         )
 
 
-def _time_of_json(config: ConfigFile, problems: Problems) -> None:
-    if config.record.format is not RecordFormat.JSON:
+def _time_source(config: ConfigFile, problems: Problems) -> None:
+    given, path = config.event_time, ("event_time", "field")
+    if not DECODERS[config.record.format].has_fields:
         return
-    given = config.event_time
     if given.field is None and given.source is None:
-        problems.add(
-            ("event_time", "field"), "is missing; expected the path of a field, or event_time.source: kafka"
-        )
+        problems.add(path, "is missing; expected the path of a field, or event_time.source: kafka")
     if given.field is not None and given.source is not None:
-        problems.add(("event_time", "field"), "cannot be combined with source: kafka; keep one of them")
-
-
-def _raw(config: ConfigFile, problems: Problems) -> None:
-    if config.record.format is not RecordFormat.RAW:
-        return
-    if config.event_time.field is not None:
-        problems.add(
-            ("event_time", "field"), "cannot be read with record.format raw, which takes Kafka's timestamp"
-        )
-    if config.record.columns:
-        problems.add(
-            ("record", "columns"), "cannot be read with record.format raw, which keeps the value as bytes"
-        )
-    if "kafka_columns" in config.record.model_fields_set and len(set(config.record.kafka_columns)) < len(
-        KafkaColumn
-    ):
-        problems.add(
-            ("record", "kafka_columns"), "record.format raw always keeps key and headers; leave it out"
-        )
-    if config.tombstones is Tombstones.SKIP:
-        problems.add(("tombstones",), "record.format raw keeps records without a value; leave it out")
-
-
-def _no_columns(config: ConfigFile, problems: Problems) -> None:
-    if config.record.format is RecordFormat.JSON and not config.record.columns:
-        problems.add(("record", "columns"), "is missing; expected at least one, such as order_id: string")
+        problems.add(path, "cannot be combined with source: kafka; keep one of them")
 
 
 def _columns(config: ConfigFile, problems: Problems) -> None:
     seen: dict[str, str] = {}
     for name, text in config.record.columns.items():
-        path = ("record", "columns", name)
-        if wrong := name_problem(name) or _named_twice(name, seen):
-            problems.add(path, wrong)
-        elif not isinstance(text, str):
-            problems.add(path, f"expected a type such as string or array<bigint>, found {shown(text)}")
-        else:
-            _type(path, text, problems)
+        first = seen.setdefault(name.casefold(), name)
+        twin = f"differs from {first} in case only, which most readers of Parquet ignore"
+        wrong = name_problem(name) or (twin if first != name else _type_problem(text))
+        if wrong:
+            problems.add(("record", "columns", name), wrong)
 
 
-def _named_twice(name: str, seen: dict[str, str]) -> str | None:
-    first = seen.setdefault(name.casefold(), name)
-    return (
-        None if first == name else f"differs from {first} in case only, which most readers of Parquet ignore"
-    )
-
-
-def _type(path: KeyPath, text: str, problems: Problems) -> None:
+def _type_problem(text: object) -> str | None:
+    if not isinstance(text, str):
+        return f"expected a type such as string or array<bigint>, found {shown(text)}"
     try:
         parse_type(text)
     except ValueError as error:
-        problems.add(path, f"{text.origin} is no type" if isinstance(text, ResolvedText) else str(error))
+        return f"{text.origin} is no type" if isinstance(text, ResolvedText) else str(error)
+    return None
 
 
-def _time_in_a_column(config: ConfigFile, problems: Problems) -> None:
-    try:
-        wire_columns(columns_of(config), time_rule(config))
-    except ValueError as error:
-        problems.add(("event_time", "field"), str(error))
+def _format(config: ConfigFile, problems: Problems) -> None:
+    for found in DECODERS[config.record.format].problems(rules(config)):
+        if not problems.touch(*found.unless):
+            problems.add(found.path, found.problem)
 
 
 def _spark(config: ConfigFile, problems: Problems) -> None:
@@ -152,29 +117,35 @@ def file_sizes(config: ConfigFile) -> tuple[ByteSize, ByteSize]:
     return target, smallest
 
 
-def columns_of(config: ConfigFile) -> tuple[Column, ...]:
-    """Return the columns of a configuration without problems, in their order."""
-    return tuple(
-        Column(name=name, type=parse_type(str(text))) for name, text in config.record.columns.items()
+def rules(config: ConfigFile) -> Rules:
+    """Return the rules of the records; of a key that could not be read they have the default."""
+    record, time = config.record, config.event_time
+    written = record.kafka_columns if "kafka_columns" in record.model_fields_set else None
+    kept = DECODERS[record.format].kafka_columns if written is None else written
+    return Rules(
+        format=record.format,
+        columns=tuple(Column(name, _type_of(text)) for name, text in record.columns.items()),
+        kafka_columns=frozenset(kept),
+        event_time=EventTimeRule(path=time.field or (), format=time.format, zone=time.zone),
+        past=config.validity.past,
+        future=config.validity.future,
+        tombstones=config.tombstones,
     )
 
 
-def time_rule(config: ConfigFile) -> EventTimeRule:
-    """Return the rule of the event time; without a field it is Kafka's own timestamp."""
-    given = config.event_time
-    return EventTimeRule(path=given.field or (), format=given.format, zone=given.zone)
+def _type_of(text: object) -> ColumnType:
+    """Return a column's type; one that `_columns` has refused counts as a string."""
+    try:
+        return parse_type(str(text))
+    except ValueError:
+        return Scalar(Kind.STRING)
 
 
 _CHECKS: tuple[tuple[tuple[KeyPath, ...], Check], ...] = (
     ((("lake", "min_file_size"), ("lake", "target_file_size")), _file_sizes),
-    ((("record", "format"), ("event_time", "field"), ("event_time", "source")), _time_of_json),
-    (
-        (("record", "format"), ("event_time", "field"), ("record", "kafka_columns"), ("tombstones",)),
-        _raw,
-    ),
-    ((("record", "format"), ("record", "columns")), _no_columns),
+    ((("record", "format"), ("event_time", "field"), ("event_time", "source")), _time_source),
     ((), _columns),
-    ((("record",), ("event_time",)), _time_in_a_column),
+    ((("record", "format"),), _format),
     ((), _spark),
     ((("lake", "shared"), ("spark", "spark.master")), _cluster),
 )

@@ -7,18 +7,14 @@ which never repeats the value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from datetime import date, timedelta
-from enum import StrEnum
-from typing import Annotated, TypeVar
+from typing import Annotated
 from zoneinfo import ZoneInfo, available_timezones
 
 from pydantic import BeforeValidator, ByteSize
 
 from jobs.config.problems import close_to
 from jobs.config.secrets import Secret
-
-Choice = TypeVar("Choice", bound=StrEnum)
 
 LONGEST = timedelta(days=20_000)
 """Keeps every look-up by time after 1970, where Kafka's timestamps begin."""
@@ -51,13 +47,23 @@ class InvalidValue(ValueError):
         self.hint = hint
 
 
+def revealed(value: object) -> object:
+    """Return a text that is no secret in this place."""
+    return value.reveal() if isinstance(value, Secret) else value
+
+
 def required_text(value: object) -> str:
     """Return a text that is not empty."""
-    if isinstance(value, Secret):
-        value = value.reveal()
-    if not isinstance(value, str) or not value.strip():
+    text = revealed(value)
+    if not isinstance(text, str) or not text.strip():
         raise InvalidValue
-    return str(value)
+    return str(text)
+
+
+def _match(pattern: re.Pattern[str], value: object, hint: str = "") -> re.Match[str]:
+    if match := pattern.fullmatch(required_text(value).strip()):
+        return match
+    raise InvalidValue(hint)
 
 
 def duration(value: object) -> timedelta:
@@ -98,9 +104,7 @@ def _iso_seconds(text: str) -> float:
 
 def size(value: object) -> ByteSize:
     """Read `256MiB`, `1GB` or a number of bytes; at least one byte."""
-    match = _SIZE.fullmatch(required_text(value).strip())
-    if not match:
-        raise InvalidValue("the units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB")
+    match = _match(_SIZE, value, "the units are B, KB, MB, GB, TB and KiB, MiB, GiB, TiB")
     exponent = "BKMGT".index((match[2] or "B")[0].upper())
     base = 1024 if "i" in (match[2] or "").lower() else 1000
     number = float(match[1]) * base**exponent
@@ -111,9 +115,7 @@ def size(value: object) -> ByteSize:
 
 def share(value: object) -> float:
     """Read `0.1%` or `0.001` as a share between 0 and 1."""
-    match = _SHARE.fullmatch(required_text(value).strip())
-    if not match:
-        raise InvalidValue
+    match = _match(_SHARE, value)
     number = float(match[1]) / (100 if match[2] else 1)
     if number > 1:
         raise InvalidValue("it must lie between 0% and 100%" + ("" if match[2] else "; write the % sign"))
@@ -122,17 +124,12 @@ def share(value: object) -> float:
 
 def number(value: object) -> int:
     """Read a number of records."""
-    match = _COUNT.fullmatch(required_text(value).strip())
-    if not match:
-        raise InvalidValue
-    return int(match[0])
+    return int(_match(_COUNT, value)[0])
 
 
 def calendar_date(value: object) -> date:
     """Read `2026-11-01`."""
-    text = required_text(value).strip()
-    if not _DATE.fullmatch(text):
-        raise InvalidValue
+    text = _match(_DATE, value)[0]
     try:
         day = date.fromisoformat(text)
     except ValueError:
@@ -237,20 +234,6 @@ def mapping(value: object) -> object:
     return {} if value is None else value
 
 
-def one_of(choices: type[Choice]) -> Callable[[object], Choice]:
-    """Read one of the values of an enum."""
-
-    def read(value: object) -> Choice:
-        text = required_text(value)
-        if text not in list(choices):
-            raise InvalidValue(
-                "" if isinstance(value, Secret) else close_to(text, choices).removeprefix("; ")
-            )
-        return choices(text)
-
-    return read
-
-
 Flag = Annotated[bool, BeforeValidator(truth)]
 Duration = Annotated[timedelta, BeforeValidator(duration)]
 Patience = Annotated[timedelta, BeforeValidator(patience)]
@@ -266,3 +249,4 @@ DottedPath = Annotated[tuple[str, ...], BeforeValidator(dotted_path)]
 HiddenText = Annotated[Secret, BeforeValidator(secret)]
 Mapped = Annotated[dict[str, object], BeforeValidator(mapping)]
 TextOrSecret = Annotated[str | Secret, BeforeValidator(text_or_secret)]
+Revealed = BeforeValidator(revealed)

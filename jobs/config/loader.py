@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 from datetime import date, timedelta
 from pathlib import Path
 
-from jobs.config.checks import check, columns_of, file_sizes, time_rule
+from jobs.config.checks import check, file_sizes, rules
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
-from jobs.config.schema import ConfigFile, KafkaColumn, Late
+from jobs.config.schema import ConfigFile, Late
 from jobs.config.secrets import References, ResolvedText, Secret, Unresolved
 from jobs.config.security import ClientOptions, Options, client_options
 from jobs.config.strict_yaml import NotYaml, Tree, parse
-from jobs.record.rules import RecordFormat, Rules
+from jobs.record.rules import Rules
 from offsets.errors import ConfigError
-
-__all__ = ["CONFIG_VARIABLE", "KafkaSettings", "LakeSettings", "Late", "Secret", "Settings", "load"]
 
 CONFIG_VARIABLE = "KAFKA_DAILY_CONFIG"
 
@@ -117,13 +115,15 @@ def _text(file: Path) -> str:
 
 
 def _wrong(file: Path, problems: Problems) -> ConfigError:
-    lines = "\n".join(f"  {problem}" for problem in problems)
+    lines = "\n".join(
+        f"  {dotted(path)}: {problem}" if path else f"  {problem}" for path, problem in problems.items()
+    )
     count = "1 problem" if len(problems) == 1 else f"{len(problems)} problems"
     return ConfigError(
         expected="a valid configuration",
         found=f"{count}:\n{lines}\nin {file}",
         do="Correct what is listed and run again; conf/example.yaml shows every key.",
-        problems=[{"path": dotted(problem.path), "problem": problem.problem} for problem in problems],
+        problems=[{"path": dotted(path), "problem": problem} for path, problem in problems.items()],
     )
 
 
@@ -171,29 +171,16 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         first=config.day.first,
         grace=config.day.grace,
         headroom=config.day.headroom,
-        rules=_rules(config),
+        rules=rules(config),
         lake=LakeSettings(
             path=file.parent / config.lake.path,
             target_file_size=int(target),
             min_file_size=int(smallest),
-            compression=config.lake.compression.value,
+            compression=config.lake.compression,
             shared=config.lake.shared,
         ),
         invalid_limit=config.invalid.limit,
         invalid_floor=config.invalid.floor,
         late=config.late,
         spark={key: str(value) for key, value in config.spark.items()},
-    )
-
-
-def _rules(config: ConfigFile) -> Rules:
-    raw = config.record.format is RecordFormat.RAW
-    return Rules(
-        format=config.record.format,
-        columns=columns_of(config),
-        kafka_columns=frozenset(part.value for part in (KafkaColumn if raw else config.record.kafka_columns)),
-        event_time=time_rule(config),
-        past=config.validity.past,
-        future=config.validity.future,
-        tombstones=config.tombstones,
     )

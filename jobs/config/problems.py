@@ -7,8 +7,7 @@ secret is never shown. Nothing here raises.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from jobs.config.secrets import ResolvedText, Secret
 
@@ -17,44 +16,16 @@ KeyPath = tuple[str, ...]
 SHOWN_LENGTH = 60
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Problem:
-    """One thing that a person must correct, at the path of one key."""
-
-    path: KeyPath
-    problem: str
-
-    def __str__(self) -> str:
-        """Return the problem as one line."""
-        return f"{dotted(self.path)}: {self.problem}" if self.path else self.problem
-
-
-class Problems:
-    """The problems found so far; the first one at a path is the one that counts."""
-
-    def __init__(self) -> None:
-        """Start without any."""
-        self._found: dict[KeyPath, Problem] = {}
+class Problems(dict[KeyPath, str]):
+    """What a person must correct, by the paths of keys; the first problem at a path counts."""
 
     def add(self, path: KeyPath, problem: str) -> None:
         """Note a problem, unless its path has one already."""
-        self._found.setdefault(path, Problem(path=path, problem=problem))
-
-    def at(self, path: KeyPath) -> bool:
-        """Return whether this very path has a problem."""
-        return path in self._found
+        self.setdefault(path, problem)
 
     def touch(self, *paths: KeyPath) -> bool:
         """Return whether a problem lies at, above or below one of the paths."""
-        return any(_share(path, found) for path in paths for found in self._found)
-
-    def __iter__(self) -> Iterator[Problem]:
-        """Iterate over the problems in the order in which they were found."""
-        return iter(self._found.values())
-
-    def __len__(self) -> int:
-        """Count the problems."""
-        return len(self._found)
+        return any(_share(path, found) for path in paths for found in self)
 
 
 def _share(a: KeyPath, b: KeyPath) -> bool:

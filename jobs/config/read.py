@@ -6,13 +6,16 @@ message. Rules between keys are not here but in `checks`.
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from jobs.config.fields import InvalidValue
 from jobs.config.problems import KeyPath, Problems, close_to, shown
 from jobs.config.schema import ConfigFile, Section
+from jobs.config.secrets import Secret
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -28,11 +31,10 @@ def read(model: type[Model], tree: object, problems: Problems, path: KeyPath = (
     What comes back holds each key that could be read and the defaults of the rest; a required key that
     could not be read is absent, and `problems` says so.
     """
-    branch = tree if isinstance(tree, dict) else {}
-    if tree is not None and branch is not tree:
+    if not isinstance(tree, dict | None):
         problems.add(path, f"expected a mapping of {', '.join(model.model_fields)}, found {shown(tree)}")
-    if problems.at(path):
-        return _unread(model)
+    unread = any(path[:depth] in problems for depth in range(len(path) + 1))
+    branch = tree if isinstance(tree, dict) and not unread else {}
     values: dict[str, Any] = {}
     for name in [name for name in branch if name not in model.model_fields]:
         problems.add((*path, name), "unknown key" + _place_of(name, model))
@@ -40,18 +42,11 @@ def read(model: type[Model], tree: object, problems: Problems, path: KeyPath = (
         here = (*path, name)
         if inner := section_of(field.annotation):
             values[name] = read(inner, branch.get(name), problems, here)
-        elif name in branch and not problems.at(here):
+        elif name in branch and here not in problems:
             _read_value(model, name, branch[name], problems, here, values)
-        elif field.is_required():
+        elif field.is_required() and not unread:
             problems.add(here, f"is missing; expected {field.description}")
     return model.model_construct(set(branch) & set(values), **values)
-
-
-def _unread(model: type[Model]) -> Model:
-    inner = {name: section_of(field.annotation) for name, field in model.model_fields.items()}
-    return model.model_construct(
-        set(), **{name: _unread(section) for name, section in inner.items() if section}
-    )
 
 
 def _read_value(
@@ -61,13 +56,18 @@ def _read_value(
     try:
         one = model.__pydantic_validator__.validate_assignment(model.model_construct(), name, value)
     except ValidationError as error:
-        cause = error.errors(include_url=False, include_input=False)[0].get("ctx", {}).get("error")
-        hint = cause.hint if isinstance(cause, InvalidValue) else ""
-        problems.add(
-            path, f"expected {field.description}, found {shown(value)}" + (f"; {hint}" if hint else "")
-        )
+        hint = "" if isinstance(value, Secret) else _hint(error.errors(include_url=False)[0])
+        problems.add(path, f"expected {field.description}, found {shown(value)}{hint}")
     else:
         into[name] = getattr(cast(BaseModel, one), name)
+
+
+def _hint(error: ErrorDetails) -> str:
+    given, context = error["input"], error.get("ctx", {})
+    if error["type"] in ("enum", "literal_error") and isinstance(given, str):
+        return close_to(given, re.findall("'(.*?)'", context["expected"]))
+    cause = context.get("error")
+    return f"; {cause.hint}" if isinstance(cause, InvalidValue) and cause.hint else ""
 
 
 def _place_of(name: str, model: type[BaseModel]) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 
@@ -23,13 +23,13 @@ from jobs.config.fields import (
     InvalidValue,
     Mapped,
     Patience,
+    Revealed,
     Servers,
     Share,
     Size,
     TextOrSecret,
     TopicName,
     Zone,
-    one_of,
 )
 from jobs.record.rules import RecordFormat, TimeFormat, Tombstones
 
@@ -61,28 +61,6 @@ class Mechanism(StrEnum):
     SCRAM_SHA_512 = "SCRAM-SHA-512"
 
 
-class TimeSource(StrEnum):
-    """Where an event time may come from, other than a field."""
-
-    KAFKA = "kafka"
-
-
-class KafkaColumn(StrEnum):
-    """A part of the Kafka record that can be written beside the columns."""
-
-    KEY = "key"
-    HEADERS = "headers"
-
-
-class Compression(StrEnum):
-    """How Parquet pages are compressed."""
-
-    ZSTD = "zstd"
-    SNAPPY = "snappy"
-    GZIP = "gzip"
-    NONE = "none"
-
-
 class Late(StrEnum):
     """What becomes of a record dated before the day that is being settled."""
 
@@ -90,10 +68,15 @@ class Late(StrEnum):
     SET_ASIDE = "set_aside"
 
 
-def _kafka_columns(value: object) -> list[KafkaColumn]:
+def one_of(default: StrEnum) -> Any:
+    """Make the field of a key that has one of an enum's values."""
+    return Field(default=default, description=f"one of {', '.join(type(default))}")
+
+
+def _listed(value: object) -> object:
     if not isinstance(value, list):
         raise InvalidValue("write it as [key, headers]")
-    return [one_of(KafkaColumn)(item) for item in value]
+    return value
 
 
 class Section(BaseModel):
@@ -107,11 +90,9 @@ class Section(BaseModel):
 class SecuritySection(Section):
     """How to reach a broker that wants TLS or a login; applied to librdkafka and to Spark's Java client."""
 
-    protocol: Annotated[Protocol, BeforeValidator(one_of(Protocol))] = Field(
-        default=Protocol.PLAINTEXT, description="one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"
-    )
+    protocol: Annotated[Protocol, Revealed] = one_of(Protocol.PLAINTEXT)
     """Whether TLS is used (SSL, SASL_SSL), and whether a user name and a password (the SASL ones)."""
-    mechanism: Annotated[Mechanism, BeforeValidator(one_of(Mechanism))] | None = Field(
+    mechanism: Annotated[Mechanism | None, Revealed] = Field(
         default=None, description="one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"
     )
     """How the password is proved. SASL_PLAINTEXT and SASL_SSL need it; the others refuse it."""
@@ -171,13 +152,11 @@ class EventTimeSection(Section):
     )
     """The field that holds the event time, with dots for nested ones. JSON needs it or `source`, and not
     both; raw refuses it."""
-    source: Annotated[TimeSource, BeforeValidator(one_of(TimeSource))] | None = Field(
+    source: Literal["kafka"] | None = Field(
         default=None, description="kafka, or no such key where field is given"
     )
     """Instead of `field`: Kafka's own timestamp. For raw records this is so in any case."""
-    format: Annotated[TimeFormat, BeforeValidator(one_of(TimeFormat))] = Field(
-        default=TimeFormat.ISO8601, description="one of iso8601, epoch_s, epoch_ms, epoch_us"
-    )
+    format: TimeFormat = one_of(TimeFormat.ISO8601)
     """How the field is written: as ISO 8601 text, or as a number since 1970 in seconds, milliseconds or
     microseconds."""
     zone: Zone = Field(default="UTC", description="a zone such as Europe/Amsterdam or UTC")
@@ -196,9 +175,7 @@ class ValiditySection(Section):
 class RecordSection(Section):
     """How a record is read, and which of it is written."""
 
-    format: Annotated[RecordFormat, BeforeValidator(one_of(RecordFormat))] = Field(
-        default=RecordFormat.JSON, description="one of json, raw"
-    )
+    format: RecordFormat = one_of(RecordFormat.JSON)
     """How a record's value is read. raw keeps value, key and headers as bytes."""
     columns: Mapped = Field(
         default_factory=dict, description="a mapping of column names to types such as order_id: string"
@@ -208,7 +185,7 @@ class RecordSection(Section):
     JSON), `json` (any value, kept as its text), `array<...>`, `struct<name:type,...>`, `map<string,...>`.
     Missing and null are null; a value of another type makes the record invalid. Reserved in any case: `date`,
     `event_time`, `kafka_*`."""
-    kafka_columns: Annotated[list[KafkaColumn], BeforeValidator(_kafka_columns)] = Field(
+    kafka_columns: Annotated[list[Literal["key", "headers"]], BeforeValidator(_listed)] = Field(
         default_factory=list, description="a list of key, headers"
     )
     """What else of the record is written: key as `kafka_key`, headers as `kafka_headers`. Headers that are
@@ -227,8 +204,8 @@ class LakeSection(Section):
     min_file_size: Size = Field(default=ByteSize(32 * 1024**2), description="a size such as 32MiB")
     """The size below which no file stays but a remainder; at most the target. Where it is not written, it is
     an eighth of the target, and 32MiB at most."""
-    compression: Annotated[Compression, BeforeValidator(one_of(Compression))] = Field(
-        default=Compression.ZSTD, description="one of zstd, snappy, gzip, none"
+    compression: Literal["zstd", "snappy", "gzip", "none"] = Field(
+        default="zstd", description="one of zstd, snappy, gzip, none"
     )
     """How Parquet pages are compressed."""
     shared: Flag = Field(default=False, description="true or false")
@@ -258,15 +235,11 @@ class ConfigFile(Section):
     validity: ValiditySection = Field(default_factory=ValiditySection)
     record: RecordSection = Field(default_factory=RecordSection)
     lake: LakeSection
-    tombstones: Annotated[Tombstones, BeforeValidator(one_of(Tombstones))] = Field(
-        default=Tombstones.QUARANTINE, description="one of quarantine, skip"
-    )
+    tombstones: Tombstones = one_of(Tombstones.QUARANTINE)
     """What becomes of a record without a value: quarantine writes it to `_invalid/`, skip counts it. raw
     keeps it as a row, and refuses skip."""
     invalid: InvalidSection = Field(default_factory=InvalidSection)
-    late: Annotated[Late, BeforeValidator(one_of(Late))] = Field(
-        default=Late.AMEND, description="one of amend, set_aside"
-    )
+    late: Late = one_of(Late.AMEND)
     """What becomes of a record dated before its day. amend: once that night's day is committed, it is brought
     into the day that it belongs to. set_aside: it stays in `_late/` of the day that settled it."""
     spark: Mapped = Field(

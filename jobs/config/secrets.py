@@ -1,6 +1,6 @@
 """Values that must not be seen, and the references `${env:NAME}` and `${file:PATH}` that bring them in.
 
-Relies on the environment that it is given and on the files that a reference names.
+Relies on the environment that it is given, on the files that a reference names, and on pydantic to hide.
 Only `reveal` shows a secret: not repr, str, format, JSON or `dataclasses.asdict`.
 """
 
@@ -10,52 +10,27 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from pydantic import SecretStr
+
 _REFERENCE = re.compile(r"\$(?P<literal>\$?)\{(?P<inside>[^}]*)(?P<closed>\}?)")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class Secret:
+class Secret(SecretStr):
     """A text that hides itself; `origin` says in words where it came from."""
-
-    __slots__ = ("_value", "origin")
 
     def __init__(self, value: str, origin: str = "a hidden value") -> None:
         """Hide a value."""
-        self._value = str(value)
+        super().__init__(str(value))
         self.origin = origin
 
-    def reveal(self) -> str:
-        """Return the value."""
-        return self._value
-
-    def __repr__(self) -> str:
-        """Hide the value."""
-        return "Secret(***)"
-
-    def __str__(self) -> str:
-        """Hide the value."""
-        return "***"
-
-    def __eq__(self, other: object) -> bool:
-        """Compare the values."""
-        return isinstance(other, Secret) and self._value == other._value
-
-    def __hash__(self) -> int:
-        """Hash the value."""
-        return hash(self._value)
+    reveal = SecretStr.get_secret_value
 
 
 class ResolvedText(str):
     """A plain text that came out of a reference: usable, but not repeated in messages."""
 
-    origin: str = "a referenced value"
-
-    @classmethod
-    def of(cls, value: str, origin: str) -> ResolvedText:
-        """Keep a text and where it came from."""
-        text = cls(value)
-        text.origin = origin
-        return text
+    origin = "a referenced value"
 
 
 class Unresolved(ValueError):
@@ -80,23 +55,24 @@ class References:
             return self._value(match["inside"], closed=bool(match["closed"]))
 
         filled = _REFERENCE.sub(value, text)
-        return ResolvedText.of(filled, f"the value of {' and '.join(origins)}") if origins else filled
+        if not origins:
+            return filled
+        resolved = ResolvedText(filled)
+        resolved.origin = f"the value of {' and '.join(origins)}"
+        return resolved
 
     def _value(self, inside: str, *, closed: bool) -> str:
         kind, _, name = inside.partition(":")
         if closed and kind == "env" and _NAME.fullmatch(name):
-            return self._variable(name)
+            if name in self._environ:
+                return self._environ[name]
+            raise Unresolved(f"the environment variable {name} is not set; set it where the job is started")
         if closed and kind == "file" and name:
             return self._text(name)
         raise Unresolved(
             "expected ${env:NAME} or ${file:PATH}, found another text after ${; "
             "write $${ where ${ is meant as it stands"
         )
-
-    def _variable(self, name: str) -> str:
-        if name not in self._environ:
-            raise Unresolved(f"the environment variable {name} is not set; set it where the job is started")
-        return self._environ[name]
 
     def _text(self, name: str) -> str:
         try:

@@ -22,8 +22,6 @@ Options = Mapping[str, str | Secret]
 _AT = ("kafka", "security")
 _LOGIN_KEYS = ("mechanism", "username", "password")
 _TLS_KEYS = ("ca", "certificate", "key", "key_password", "verify_hostname")
-_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----")
-_KEY = re.compile(r"-----BEGIN (ENCRYPTED )?PRIVATE KEY-----")
 _OLD_KEY = re.compile(r"-----BEGIN (RSA|DSA|EC) PRIVATE KEY-----")
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
 """1.2.840.113549.1.5.13 (RFC 8018): an encryption that Kafka's PEM reader cannot undo on Java 17."""
@@ -76,12 +74,9 @@ def _log_in(security: SecuritySection, options: ClientOptions, problems: Problem
             )
     if not (mechanism and username and password):
         return
-    options.librdkafka.update(
-        {"sasl.mechanism": mechanism.value, "sasl.username": username, "sasl.password": password}
-    )
-    options.java.update(
-        {"sasl.mechanism": mechanism.value, "sasl.jaas.config": jaas(mechanism, username, password)}
-    )
+    sasl = {"sasl.mechanism": mechanism.value}
+    options.librdkafka.update({**sasl, "sasl.username": username, "sasl.password": password})
+    options.java.update({**sasl, "sasl.jaas.config": jaas(mechanism, username, password)})
 
 
 def jaas(mechanism: Mechanism, username: Secret, password: Secret) -> Secret:
@@ -99,7 +94,7 @@ def _encrypt(security: SecuritySection, folder: Path, options: ClientOptions, pr
     options.librdkafka["ssl.endpoint.identification.algorithm"] = "https" if check else "none"
     options.java["ssl.endpoint.identification.algorithm"] = "https" if check else ""
     if ca := _pem(security, "ca", folder, problems):
-        _holds(ca, "ca", _CERTIFICATE, "a PEM file with -----BEGIN CERTIFICATE-----", problems)
+        _holds(ca, "ca", "CERTIFICATE", problems)
         options.librdkafka["ssl.ca.location"] = ca.path
         options.java.update({"ssl.truststore.type": "PEM", "ssl.truststore.certificates": ca.text.reveal()})
     certificate = _pem(security, "certificate", folder, problems)
@@ -108,11 +103,9 @@ def _encrypt(security: SecuritySection, folder: Path, options: ClientOptions, pr
         if getattr(security, name) is None and getattr(security, other) is not None:
             problems.add((*_AT, name), f"is missing; {other} needs it")
     if certificate and key:
-        _holds(
-            certificate, "certificate", _CERTIFICATE, "a PEM file with -----BEGIN CERTIFICATE-----", problems
-        )
+        _holds(certificate, "certificate", "CERTIFICATE", problems)
         _identify(certificate, key, security.key_password, options, problems)
-    elif security.key_password and security.key is None and not problems.at((*_AT, "key")):
+    elif security.key_password and security.key is None and (*_AT, "key") not in problems:
         problems.add((*_AT, "key_password"), "needs key")
 
 
@@ -138,11 +131,12 @@ def _pem(security: SecuritySection, name: str, folder: Path, problems: Problems)
     )
 
 
-def _holds(pem: _Pem, name: str, marker: re.Pattern[str], expected: str, problems: Problems) -> bool:
-    held = marker.search(pem.text.reveal()) is not None
-    if not held:
-        problems.add((*_AT, name), f"expected {expected}, found a file without it")
-    return held
+def _holds(pem: _Pem, name: str, part: str, problems: Problems) -> bool:
+    if re.search(f"-----BEGIN (ENCRYPTED )?{part}-----", pem.text.reveal()):
+        return True
+    expected = f"a PEM file with -----BEGIN {part}-----"
+    problems.add((*_AT, name), f"expected {expected}, found a file without it")
+    return False
 
 
 def _identify(
@@ -155,9 +149,7 @@ def _identify(
             "convert it with: openssl pkcs8 -topk8 -nocrypt -in OLD -out NEW",
         )
         return
-    if not _holds(key, "key", _KEY, "a PEM file with -----BEGIN PRIVATE KEY-----", problems):
-        return
-    if not _unlocks(password, key, problems):
+    if not (_holds(key, "key", "PRIVATE KEY", problems) and _unlocks(password, key, problems)):
         return
     options.librdkafka.update({"ssl.certificate.location": certificate.path, "ssl.key.location": key.path})
     options.java.update(

@@ -8,39 +8,36 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 _JARS = "the jars are pinned and resolved at set-up"
 _PYTHON = "the workers must run this very interpreter and this code"
 _SECRETS = "it keeps secrets out of logs and plans"
 _CLASSIC = "the tasks need a classic session, not Spark Connect"
 
-FIXED: Mapping[str, str] = MappingProxyType(
-    {
-        "spark.sql.session.timezone": "instants are compared in UTC; a day's zone is day.zone",
-        "spark.speculation": "a second attempt at a task would read and write the same records again",
-        "spark.sql.execution.arrow.*": "the job bounds its batches itself",
-        "spark.sql.sources.usev1sourcelist": "exact spans need the V2 Kafka source",
-        "spark.submit.deploymode": "this process is the driver, and holds the lake's lock",
-        "spark.submit.pyfiles": _PYTHON,
-        "spark.jars": _JARS,
-        "spark.jars.*": _JARS,
-        "spark.driver.extraclasspath": _JARS,
-        "spark.executor.extraclasspath": _JARS,
-        "spark.pyspark.*": _PYTHON,
-        "spark.python.use.daemon": _PYTHON,
-        "spark.python.daemon.module": _PYTHON,
-        "spark.python.worker.module": _PYTHON,
-        "spark.executorenv.pyspark_python": _PYTHON,
-        "spark.executorenv.pythonpath": _PYTHON,
-        "spark.executorenv.pythonsafepath": _PYTHON,
-        "spark.redaction.regex": _SECRETS,
-        "spark.sql.redaction.*": _SECRETS,
-        "spark.remote": _CLASSIC,
-        "spark.api.mode": _CLASSIC,
-        "spark.ui.showconsoleprogress": "its bar would run through the job's own",
-    }
-)
+FIXED: Mapping[str, str] = {
+    "spark.sql.session.timezone": "instants are compared in UTC; a day's zone is day.zone",
+    "spark.speculation": "a second attempt at a task would read and write the same records again",
+    "spark.sql.execution.arrow.*": "the job bounds its batches itself",
+    "spark.sql.sources.usev1sourcelist": "exact spans need the V2 Kafka source",
+    "spark.submit.deploymode": "this process is the driver, and holds the lake's lock",
+    "spark.submit.pyfiles": _PYTHON,
+    "spark.jars": _JARS,
+    "spark.jars.*": _JARS,
+    "spark.driver.extraclasspath": _JARS,
+    "spark.executor.extraclasspath": _JARS,
+    "spark.pyspark.*": _PYTHON,
+    "spark.python.use.daemon": _PYTHON,
+    "spark.python.daemon.module": _PYTHON,
+    "spark.python.worker.module": _PYTHON,
+    "spark.executorenv.pyspark_python": _PYTHON,
+    "spark.executorenv.pythonpath": _PYTHON,
+    "spark.executorenv.pythonsafepath": _PYTHON,
+    "spark.redaction.regex": _SECRETS,
+    "spark.sql.redaction.*": _SECRETS,
+    "spark.remote": _CLASSIC,
+    "spark.api.mode": _CLASSIC,
+    "spark.ui.showconsoleprogress": "its bar would run through the job's own",
+}
 """Lower-case key, or prefix that ends in `.*`, to the reason why the user cannot set it."""
 
 _LOCAL = re.compile(r"local|local\[\s*(\*|[1-9]\d*)\s*(?:,\s*[1-9]\d*\s*)?\]")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from jobs.record.payload import NO_VALUE
+from jobs.record.decode import NO_VALUE
 from jobs.task.result import (
     UNFILED,
     ReadBack,

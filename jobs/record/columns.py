@@ -87,28 +87,20 @@ _KINDS = {kind.value: kind for kind in Kind} | {
     "timestamp_ltz": Kind.TIMESTAMP,
 }
 _DECIMALS = ("decimal", "dec", "numeric")
-_INSTEAD = {
-    "tinyint": "int",
-    "byte": "int",
-    "smallint": "int",
-    "short": "int",
-    "bool": "boolean",
-    "str": "string",
-    "text": "string",
-    "varchar": "string",
-    "char": "string",
-    "bytes": "binary",
-    "int32": "int",
-    "int64": "bigint",
-    "float32": "float",
-    "float64": "double",
-    "number": "double",
-    "datetime": "timestamp",
-    "timestamp_ntz": "timestamp",
-    "list": "array<...>",
-    "object": "struct<...>",
-    "variant": "json",
+_OTHERS = {
+    "int": "tinyint byte smallint short int32",
+    "bigint": "int64",
+    "float": "float32",
+    "double": "float64 number",
+    "boolean": "bool",
+    "string": "str text varchar char",
+    "binary": "bytes",
+    "timestamp": "datetime timestamp_ntz",
+    "array<...>": "list",
+    "struct<...>": "object",
+    "json": "variant",
 }
+_INSTEAD = {other: ours for ours, others in _OTHERS.items() for other in others.split()}
 _TOKEN = re.compile(r"\s*(?:(?P<quoted>`(?:[^`]|``)+`)|(?P<word>\w+)|(?P<mark>[<>(),:]))")
 _WORD = re.compile(r"\w+")
 
@@ -136,9 +128,9 @@ def duplicate_name(columns: tuple[Column, ...]) -> str | None:
     """Return which two names are equal or differ in case only, or None; most readers ignore case."""
     seen: dict[str, str] = {}
     for column in columns:
-        twin = seen.setdefault(column.name.casefold(), column.name)
-        if twin is not column.name or sum(other.name == twin for other in columns) > 1:
+        if twin := seen.get(column.name.casefold()):
             return f"two fields of one name, without regard to case: `{twin}` and `{column.name}`"
+        seen[column.name.casefold()] = column.name
     return None
 
 

@@ -7,7 +7,10 @@ Never rounds: a fraction is cut to microseconds. What Arrow reads at once, `inst
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import numpy as np
@@ -29,6 +32,7 @@ NOT_A_TIME = "Not an RFC 3339 time"
 NO_SUCH_TIME = "No such date or time of day"
 LEAP_SECOND = "A leap second, which no column can hold"
 NO_ZONE = "A time without a zone"
+NO_EVENT_TIME = "No event time"
 OUT_OF_YEARS = "Outside the years 1 to 9999"
 
 UNITS = {TimeFormat.EPOCH_S: 1_000_000, TimeFormat.EPOCH_MS: 1_000, TimeFormat.EPOCH_US: 1}
@@ -51,6 +55,11 @@ _NO_TEXT = pa.scalar(None, pa.string())
 def where(flags: pa.BooleanArray, cause: str) -> Faults:
     """Return a cause for each index whose flag is set; null is not set."""
     return dict.fromkeys(pc.indices_nonzero(flags).to_pylist(), cause)
+
+
+def with_path(path: str, faults: Faults) -> Faults:
+    """Add to each cause the path of its value, as msgspec does."""
+    return {index: f"{cause} - at `{path}`" for index, cause in faults.items()}
 
 
 def instant(text: str, zone: ZoneInfo | None) -> int:
@@ -171,10 +180,14 @@ def _cast(texts: pa.StringArray) -> pa.Int64Array:
 
 def within_years(micros: pa.Int64Array) -> pa.Int64Array:
     """Return the times, with null for those outside the years 1 to 9999."""
-    if _between(micros, FIRST, LAST):
-        return micros
-    inside = pc.and_(pc.greater_equal(micros, FIRST), pc.less_equal(micros, LAST))
-    return pc.if_else(inside, micros, pa.scalar(None, pa.int64()))
+    return _within(micros, FIRST, LAST)
+
+
+def _within(numbers: pa.Int64Array, least: int, most: int) -> pa.Int64Array:
+    if _between(numbers, least, most):
+        return numbers
+    inside = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, most))
+    return pc.if_else(inside, numbers, pa.scalar(None, pa.int64()))
 
 
 def _slow(
@@ -192,9 +205,32 @@ def _slow(
 def epochs(counts: pa.Int64Array, format: TimeFormat) -> tuple[pa.Int64Array, Faults]:
     """Read counts of seconds, milliseconds or microseconds since 1970; all are whole numbers."""
     unit = UNITS[format]
-    least, most = -(-FIRST // unit), LAST // unit
-    if _between(counts, least, most):
-        return pc.multiply(counts, unit), {}
-    inside = pc.and_(pc.greater_equal(counts, least), pc.less_equal(counts, most))
-    kept = pc.if_else(inside, counts, pa.scalar(None, pa.int64()))
-    return pc.multiply(kept, unit), where(pc.invert(inside), OUT_OF_YEARS)
+    inside = _within(counts, -(-FIRST // unit), LAST // unit)
+    outside = pc.and_(inside.is_null(), counts.is_valid())
+    return pc.multiply(inside, unit), where(outside, OUT_OF_YEARS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeReader:
+    """How a column's times are written; RFC 3339 with a zone, unless it is the event time's."""
+
+    format: TimeFormat = TimeFormat.ISO8601
+    zone: ZoneInfo | None = None
+
+    def read(self, values: Sequence[Any]) -> tuple[pa.Int64Array, Faults]:
+        """Read times, given as an array or as values, to microseconds since the epoch."""
+        if self.format is TimeFormat.ISO8601:
+            texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
+            return instants(texts, self.zone)
+        counts = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
+        return epochs(counts, self.format)
+
+
+def read_event_times(
+    written: pa.Array, reader: TimeReader, path: tuple[str, ...]
+) -> tuple[pa.Int64Array, Faults]:
+    """Read what the field at `path` holds; a missing event time is a fault like any other."""
+    times, faults = reader.read(written)
+    if written.null_count:
+        faults |= where(written.is_null(), NO_EVENT_TIME)
+    return times, with_path(f"$.{'.'.join(path)}", faults)

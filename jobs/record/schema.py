@@ -1,7 +1,6 @@
-"""The Arrow schemas of the files that a run writes, from the rules.
+"""The Arrow types of columns, and the schema of a file of invalid records.
 
 Relies on the column types only; the order of a schema's fields is the order of the columns in a file.
-Never adds Kafka's key or headers where the rules do not ask for them.
 """
 
 from __future__ import annotations
@@ -10,8 +9,7 @@ from typing import assert_never
 
 import pyarrow as pa
 
-from jobs.record.columns import Array, ColumnType, Decimal, Kind, Map, Scalar, Struct
-from jobs.record.rules import RecordFormat, Rules
+from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct
 
 INSTANT = pa.timestamp("us", tz="UTC")
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
@@ -54,32 +52,11 @@ def arrow_type(type: ColumnType) -> pa.DataType:
         case Map(value):
             return pa.map_(pa.string(), arrow_type(value))
         case Struct(fields):
-            return pa.struct([pa.field(field.name, arrow_type(field.type)) for field in fields])
+            return pa.struct(columns_schema(fields))
         case _:
             assert_never(type)
 
 
-def record_schema(rules: Rules) -> pa.Schema:
-    """Return the record's own columns, all nullable; a raw record has one, its value."""
-    match rules.format:
-        case RecordFormat.RAW:
-            return pa.schema([pa.field("value", pa.binary())])
-        case RecordFormat.JSON:
-            return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in rules.columns])
-        case _:
-            assert_never(rules.format)
-
-
-def day_schema(rules: Rules) -> pa.Schema:
-    """Return the columns of a day's files: when and where, what Kafka says, then the record's own."""
-    kafka = {"key": pa.field("kafka_key", pa.binary()), "headers": pa.field("kafka_headers", HEADERS)}
-    return pa.schema(
-        [
-            pa.field("event_time", INSTANT, nullable=False),
-            pa.field("kafka_partition", pa.int32(), nullable=False),
-            pa.field("kafka_offset", pa.int64(), nullable=False),
-            pa.field("kafka_timestamp", INSTANT, nullable=False),
-            *[field for name, field in kafka.items() if name in rules.kafka_columns],
-            *record_schema(rules),
-        ]
-    )
+def columns_schema(columns: tuple[Column, ...]) -> pa.Schema:
+    """Return the Arrow fields of columns, all nullable."""
+    return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])

@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from jobs.record.formats import DECODERS
 from jobs.record.rules import Rules, Tombstones
 from jobs.task.result import Longs
 from offsets.model import MICROSECOND, DayPlan, Verdict, micros
@@ -90,7 +91,8 @@ class DayBounds:
             future=rules.future // MICROSECOND,
             past_text=_text(rules.past),
             future_text=_text(rules.future),
-            skip_tombstones=rules.tombstones is Tombstones.SKIP and rules.format.value != "raw",
+            skip_tombstones=rules.tombstones is Tombstones.SKIP
+            and not DECODERS[rules.format].keeps_null_values,
             seen={part.partition: _seen(part.seen_until, part.pending) for part in plan.consumed.partitions},
         )
 

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from jobs.lake.files import numbered_files
 from jobs.lake.port import Files
-from jobs.record.decode import Decoded, Decoder
+from jobs.record.decode import Decoded, Decoder, day_schema
 from jobs.record.rules import Rules
-from jobs.record.schema import INVALID_SCHEMA, day_schema
+from jobs.record.schema import INVALID_SCHEMA
 from jobs.task.batch_limit import BATCH_BYTES, BATCH_ROWS
 from jobs.task.batching import Waiting, joined
 from jobs.task.classify import CODE, VERDICTS, Classified, Codes, DayBounds, Mask, classify

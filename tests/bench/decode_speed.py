@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from jobs.record.columns import Column, parse_type
 from jobs.record.decode import Decoder
-from jobs.record.payload import Payloads
+from jobs.record.formats.json.payload import Payloads
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
 
 RECORDS, BATCH, ROUNDS = 40_000, 10_000, 15

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from jobs.day.audit import Audited, audit, require_few_invalid
-from jobs.record.payload import NO_VALUE
+from jobs.record.decode import NO_VALUE
 from jobs.task.classify import DayBounds
 from jobs.task.parquet_writer import FileOptions, read_back
 from jobs.task.result import ReadBack, TaskResult, WrittenFile

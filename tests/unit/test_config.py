@@ -755,6 +755,13 @@ def test_a_key_pasted_in_place_of_its_path_is_not_shown(tmp_path: Path) -> None:
     assert "TUlJ" not in str(wrong)
 
 
+def test_a_choice_that_came_from_a_reference_is_not_guessed_at(tmp_path: Path) -> None:
+    kafka = "kafka:\n  bootstrap_servers: a:1\n  security:\n    protocol: ${env:SPOKEN}"
+    found = problems(tmp_path, changed(kafka=kafka), {"SPOKEN": "SSLL"})
+    expected = "expected one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL, found the value of ${env:SPOKEN}"
+    assert found == {"kafka.security.protocol": expected}
+
+
 def test_tls_keys_are_refused_where_no_tls_is_spoken(tmp_path: Path) -> None:
     kafka = "kafka:\n  bootstrap_servers: a:1\n  security:\n    ca: ca.pem"
     found = problems(tmp_path, changed(kafka=kafka))

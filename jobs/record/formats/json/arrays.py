@@ -1,6 +1,6 @@
 """Decoded values to Arrow arrays, a column at a time.
 
-Relies on `jobs.record.payload` for values of the right type; checks what a type cannot say (decimals, times).
+Relies on `payload` for values of the right type; checks what a type cannot say (decimals, times).
 Never fails a whole batch: a bad value becomes a fault of that value, with the index of its record.
 """
 
@@ -13,7 +13,6 @@ from decimal import Context, Inexact, InvalidOperation
 from decimal import Decimal as Number
 from itertools import chain
 from typing import Any, assert_never
-from zoneinfo import ZoneInfo
 
 import msgspec
 import numpy as np
@@ -21,9 +20,8 @@ import pyarrow as pa
 from msgspec.structs import astuple
 
 from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct, ddl
-from jobs.record.event_time import Faults, epochs, instants
-from jobs.record.payload import Row, row_type
-from jobs.record.rules import TimeFormat
+from jobs.record.event_time import Faults, TimeReader, with_path
+from jobs.record.formats.json.payload import Row, row_type
 from jobs.record.schema import INSTANT, arrow_type
 
 Values = Sequence[Any]
@@ -31,22 +29,6 @@ Make = Callable[[Values], tuple[pa.Array, Faults]]
 """Makes an array of as many slots as there are values, with the faults of those it could not take."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeReader:
-    """How a column's times are written; RFC 3339 with a zone, unless it is the event time's."""
-
-    format: TimeFormat = TimeFormat.ISO8601
-    zone: ZoneInfo | None = None
-
-    def read(self, values: Values) -> tuple[pa.Int64Array, Faults]:
-        """Read times, given as an array or as values, to microseconds since the epoch."""
-        if self.format is TimeFormat.ISO8601:
-            texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
-            return instants(texts, self.zone)
-        counts = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
-        return epochs(counts, self.format)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +56,8 @@ def array_builder(type: ColumnType, wire: ColumnType, path: str, event: EventTim
             return _decimals(type, path)
         case Struct(fields):
             return _structs(fields, wire.fields if isinstance(wire, Struct) else fields, path, event)
-        case Array(element):
-            return _lists(type, array_builder(element, element, f"{path}[...]", None))
-        case Map(value):
-            return _maps(type, array_builder(value, value, f"{path}[...]", None))
+        case Array(item) | Map(item):
+            return _collections(type, array_builder(item, item, f"{path}[...]", None))
         case _:
             assert_never(type)
 
@@ -126,11 +106,6 @@ def _timestamps(path: str, reader: TimeReader) -> Make:
         return micros.cast(INSTANT), with_path(path, faults)
 
     return make
-
-
-def with_path(path: str, faults: Faults) -> Faults:
-    """Add to each cause the path of its value, as msgspec does."""
-    return {index: f"{cause} - at `{path}`" for index, cause in faults.items()}
 
 
 def _text(raw: msgspec.Raw | None) -> bytes | None:
@@ -211,27 +186,17 @@ def columns_of(rows: Sequence[Row]) -> Sequence[Values]:
     return list(zip(*map(astuple, rows), strict=True))
 
 
-def _lists(type: Array, make_element: Make) -> Make:
+def _collections(type: Array | Map, make_item: Make) -> Make:
     def make(values: Values) -> tuple[pa.Array, Faults]:
-        offsets = _offsets(values)
-        elements, faults = make_element(list(chain.from_iterable(value or () for value in values)))
-        made = pa.ListArray.from_arrays(
-            pa.array(offsets), elements, type=arrow_type(type), mask=_absent(values)
-        )
-        return made, _lifted(faults, offsets)
-
-    return make
-
-
-def _maps(type: Map, make_value: Make) -> Make:
-    def make(values: Values) -> tuple[pa.Array, Faults]:
-        offsets = _offsets(values)
-        keys = pa.array(list(chain.from_iterable(value or () for value in values)), pa.string())
-        items, faults = make_value([item for value in values if value for item in value.values()])
-        made = pa.MapArray.from_arrays(
-            pa.array(offsets), keys, items, type=arrow_type(type), mask=_absent(values)
-        )
-        return made, _lifted(faults, offsets)
+        offsets, absent = _offsets(values), pa.array([value is None for value in values], pa.bool_())
+        held = [value for value in values if value]
+        where = {"offsets": pa.array(offsets), "type": arrow_type(type), "mask": absent}
+        if isinstance(type, Array):
+            items, faults = make_item(list(chain.from_iterable(held)))
+            return pa.ListArray.from_arrays(values=items, **where), _lifted(faults, offsets)
+        items, faults = make_item([item for value in held for item in value.values()])
+        keys = pa.array(list(chain.from_iterable(held)), pa.string())
+        return pa.MapArray.from_arrays(keys=keys, items=items, **where), _lifted(faults, offsets)
 
     return make
 
@@ -240,10 +205,6 @@ def _offsets(values: Values) -> np.ndarray[Any, np.dtype[np.int32]]:
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([0 if value is None else len(value) for value in values], out=offsets[1:])
     return offsets
-
-
-def _absent(values: Values) -> pa.BooleanArray:
-    return pa.array([value is None for value in values], pa.bool_())
 
 
 def _lifted(faults: Faults, offsets: np.ndarray[Any, np.dtype[np.int32]]) -> Faults:

@@ -13,32 +13,15 @@ from jobs.record.columns import (
     Scalar,
     Struct,
     ddl,
-    duplicate_name,
     field_problem,
-    name_problem,
 )
-from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat
+from jobs.record.rules import EventTimeRule, TimeFormat
 
 _SHARED: dict[bool, dict[Kind, Kind]] = {
     True: {Kind.STRING: Kind.STRING, Kind.TIMESTAMP: Kind.STRING},
     False: {Kind.INT: Kind.INT, Kind.BIGINT: Kind.BIGINT, Kind.TIMESTAMP: Kind.BIGINT},
 }
 """The column types that an event time can share, as text and as a count, and what is read for each."""
-
-
-def problems(rules: Rules) -> list[str]:
-    """List what makes it impossible to decode records by these rules."""
-    if rules.format is RecordFormat.RAW:
-        found = ["a raw record has no columns"] if rules.columns else []
-        return found + (["a raw record takes its event time from Kafka"] if rules.event_time.path else [])
-    found = [problem for column in rules.columns if (problem := name_problem(column.name))]
-    if twins := duplicate_name(rules.columns):
-        found.append(twins)
-    try:
-        wire_columns(rules.columns, rules.event_time)
-    except ValueError as wrong:
-        found.append(str(wrong))
-    return found
 
 
 def wire_columns(columns: tuple[Column, ...], event: EventTimeRule) -> tuple[Column, ...]:

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, Scalar, Struct
-from jobs.record.event_time import Faults, where
+from jobs.record.event_time import Faults
 
 MAX_NESTING = 64
 """How many objects and arrays may stand inside each other."""
@@ -29,9 +29,11 @@ LOOKED_AT = 2048
 CHUNK = 1024
 """How many payloads are decoded at a time: as many as stay in a core's cache until they are columns."""
 
-NO_VALUE = "No value (tombstone)"
 NOT_UTF8 = "Not valid UTF-8"
 TOO_DEEP = f"Nested deeper than {MAX_NESTING} levels"
+
+BLANK = b"{}"
+"""What is decoded in place of no value, and of a value that is not valid."""
 
 FLOAT_MAX = 3.4028234663852886e38
 
@@ -96,6 +98,8 @@ class Payloads:
         """
         for start in range(0, len(values), LOOKED_AT):
             looked_at = values.slice(start, LOOKED_AT)
+            if looked_at.null_count:
+                looked_at = looked_at.fill_null(BLANK)
             unfit = _unfit(looked_at)
             for at in range(0, len(looked_at), CHUNK):
                 here = {index - at: cause for index, cause in unfit.items() if at <= index < at + CHUNK}
@@ -104,7 +108,7 @@ class Payloads:
     def _rows(self, values: pa.BinaryArray, faults: Faults) -> tuple[list[Row], Faults]:
         payloads: list[bytes] = values.to_numpy(zero_copy_only=False).tolist()
         for index in faults:
-            payloads[index] = b"{}"
+            payloads[index] = BLANK
         rows: list[Row] = []
         decoded = map(self._decode, payloads)
         while len(rows) < len(payloads):
@@ -120,12 +124,10 @@ class Payloads:
 def _unfit(values: pa.BinaryArray) -> Faults:
     """Find the payloads that are invalid without being decoded."""
     faults = Faults()
-    if values.null_count:
-        faults |= where(values.is_null(), NO_VALUE)
     if not _all_utf8(values):
         faults |= {index: NOT_UTF8 for index, payload in enumerate(values) if not _utf8(payload.as_py())}
     for index in _many_brackets(values):
-        if index not in faults and nesting(values[index].as_py() or b"") > MAX_NESTING:
+        if index not in faults and nesting(values[index].as_py()) > MAX_NESTING:
             faults[index] = TOO_DEEP
     return faults
 
@@ -148,9 +150,9 @@ def _all_utf8(values: pa.BinaryArray) -> bool:
     return True
 
 
-def _utf8(payload: bytes | None) -> bool:
+def _utf8(payload: bytes) -> bool:
     try:
-        (payload or b"").decode()
+        payload.decode()
     except UnicodeDecodeError:
         return False
     return True

@@ -1,0 +1,48 @@
+"""JSON records: an object each, its fields by the names of the columns.
+
+Imports what decodes only where a record is decoded, since the config imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from jobs.record.formats.json.wire_columns import wire_columns
+from jobs.record.formats.protocol import KeyProblem, Read, RecordDecoder
+from jobs.record.rules import Rules
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_COLUMNS = ("record", "columns")
+
+
+class Json(RecordDecoder):
+    """Reads the columns, and the event time wherever it stands."""
+
+    has_fields = True
+    keeps_null_values = False
+    kafka_columns = frozenset[str]()
+
+    def problems(self, rules: Rules) -> Iterator[KeyProblem]:
+        """Yield that there are no columns, or that the event time cannot share the one it lies in."""
+        if not rules.columns:
+            problem = "is missing; expected at least one, such as order_id: string"
+            yield KeyProblem(_COLUMNS, problem, unless=(_COLUMNS,))
+        try:
+            wire_columns(rules.columns, rules.event_time)
+        except ValueError as wrong:
+            yield KeyProblem(("event_time", "field"), str(wrong), unless=(("record",), ("event_time",)))
+
+    def schema(self, rules: Rules) -> pa.Schema:
+        """Return the columns of the rules."""
+        from jobs.record.schema import columns_schema
+
+        return columns_schema(rules.columns)
+
+    def reader(self, rules: Rules) -> Callable[[pa.BinaryArray], Read]:
+        """Compile the rules for msgspec and Arrow."""
+        from jobs.record.formats.json.reader import JsonReader
+
+        return JsonReader(rules).read
