@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from jobs.paths import class_archive
 from jobs.spark.engine import Engine
 from tests.support.processes import jvm_of
+
+pytestmark = pytest.mark.spark
 
 
 def test_the_jvm_takes_its_classes_from_the_archive_that_set_up_made(engine: Engine) -> None:
