@@ -238,10 +238,10 @@ def distant() -> Iterator[tuple[str, str]]:
         "inter.broker.listener.name": "PLAINTEXT",
     }
     Thread(target=narrow_line, args=(far, behind, 5e6), daemon=True).start()
-    with pytest.MonkeyPatch.context() as patched, ExitStack() as held:
-        patched.setattr(jobs.demo.broker, "free_ports", lambda count: (near, controller))
-        made = held.enter_context(BrokerProcess(settings=settings))
-        patched.undo()
+    with ExitStack() as held:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(jobs.demo.broker, "free_ports", lambda count: (near, controller))
+            made = held.enter_context(BrokerProcess(settings=settings))
         yield made.bootstrap_servers, f"{here}:{far}"
 
 
