@@ -1,6 +1,6 @@
-"""Runs the types' checks and all tests at once: what computes beside what mostly waits for Spark and brokers.
+"""Runs the types' checks and all tests at once, in lanes that take about as long.
 
-Each lane is one command; the tests' two are plain pytest, so that one of them has the one session and broker.
+Each lane is one command; the tests' two are plain pytest, so that one of them has the one session of Spark.
 One lane is shown at a time, as it goes, and the failures of all again at the end. A signal reaches every lane
 as Ctrl-C would. Never leaves a process behind: a lane that hangs is killed with all that it started.
 """
@@ -46,13 +46,9 @@ class Lane:
 
 LANES: Final = (
     Lane(name="types", command=("sh", "-c", '"$0/mypy" && "$0/lint-imports"', str(BIN)), tests=False),
-    Lane(name="pure", command=(*PYTEST, "tests/faults", "tests/unit")),
-    # all that is not named above, so that no folder is forgotten
-    Lane(
-        name="spark and brokers",
-        command=(*PYTEST, "tests", "--ignore=tests/faults", "--ignore=tests/unit"),
-        report=True,
-    ),
+    # each test is in one of the two, by its marker, so that none is forgotten
+    Lane(name="without Spark", command=(*PYTEST, "tests", "-m", "not spark")),
+    Lane(name="Spark", command=(*PYTEST, "tests", "-m", "spark"), report=True),
 )
 
 

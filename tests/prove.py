@@ -17,6 +17,7 @@ from typing import Any, Final
 from xml.etree import ElementTree
 
 from tests.lanes import PYTEST, Lane, run
+from tests.support.sampled import ALL
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "PROOF.md"
@@ -49,7 +50,7 @@ def play(lane: Lane) -> None:
 
 def tests(report: Path) -> Lane:
     """Return the suites as a lane that leaves a report."""
-    counts = ("env", f"KAFKA_DAILY_HISTORIES={HISTORIES}")
+    counts = ("env", f"KAFKA_DAILY_HISTORIES={HISTORIES}", f"{ALL}=1")
     written = ("-o", "junit_family=legacy", f"--junitxml={report}")
     suites = (str(ROOT / suite) for suite in SUITES)
     return Lane(name="tests", command=(*counts, *PYTEST, *written, *suites))

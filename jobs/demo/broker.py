@@ -230,6 +230,8 @@ class BrokerProcess:
             f"-Xms{self._heap}",
             "-XX:+UseSerialGC",
             "-Xshare:auto",
+            # it lives for minutes: what the second compiler does for it comes too late
+            *([] if self._keep else ["-XX:TieredStopAtLevel=1"]),
             "-Djava.awt.headless=true",
             f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}",
             "-cp",

@@ -7,7 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from datetime import date, timedelta
 from threading import Thread
 from typing import Any
@@ -225,11 +225,10 @@ def narrow_line(port: int, to: int, bytes_per_second: float) -> None:
     asyncio.run(run())
 
 
-@pytest.fixture
-def distant(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
+@pytest.fixture(scope="module")
+def distant() -> Iterator[tuple[str, str]]:
     """Start a broker, and give its address near by and behind a line of 5 MB a second."""
     near, controller, behind, far = free_ports(4)
-    monkeypatch.setattr(jobs.demo.broker, "free_ports", lambda count: (near, controller))
     here = "127.0.0.1"
     listeners = f"PLAINTEXT://{here}:{near},FAR://{here}:{behind}"
     settings = {
@@ -239,7 +238,10 @@ def distant(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, str]]:
         "inter.broker.listener.name": "PLAINTEXT",
     }
     Thread(target=narrow_line, args=(far, behind, 5e6), daemon=True).start()
-    with BrokerProcess(settings=settings) as made:
+    with ExitStack() as held:
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(jobs.demo.broker, "free_ports", lambda count: (near, controller))
+            made = held.enter_context(BrokerProcess(settings=settings))
         yield made.bootstrap_servers, f"{here}:{far}"
 
 
@@ -250,18 +252,18 @@ def test_a_large_aborted_transaction_goes_by_however_long_it_takes(
     near, far = distant
     count = 1_500
     admin = AdminClient({"bootstrap.servers": near})
-    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
-    producer = Transactions(near, "orders")
+    admin.create_topics([NewTopic("aborted", 1, 1)])["aborted"].result(30)
+    producer = Transactions(near, "aborted")
     producer.abort([Record(0, random.Random(7).randbytes(10_000), ms(at(FIRST, 3)))] * count)
     producer.commit([Record(0, b"v", ms(at(FIRST, 3)))])
     # its 15 MB take 3 seconds
     impatient = Client({"bootstrap.servers": far}, timedelta(seconds=6))
-    found = survey(impatient, "orders", DAY, TERMS.grace, TERMS.future, None).partitions[0]
+    found = survey(impatient, "aborted", DAY, TERMS.grace, TERMS.future, None).partitions[0]
     assert [each.offset for each in found.first] == [count + 1]
     began = time.monotonic()
-    impatient.records_of("orders", {0: Stretch(from_=0, until=count, limit=1)})
+    impatient.records_of("aborted", {0: Stretch(from_=0, until=count, limit=1)})
     assert time.monotonic() - began < 1, "what is known to be invisible is read again"
-    assert impatient.present_of("orders", {0: (0, count + 2)}) == {0: Offsets([(count + 1, count + 2)])}
+    assert impatient.present_of("aborted", {0: (0, count + 2)}) == {0: Offsets([(count + 1, count + 2)])}
     impatient.close()
 
 
@@ -284,16 +286,16 @@ def test_a_stream_is_fetched_once(distant: tuple[str, str], monkeypatch: pytest.
     near, far = distant
     count, size = 400, 20_000
     admin = AdminClient({"bootstrap.servers": near})
-    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
-    send(near, "orders", [Record(0, random.Random(7).randbytes(size), ms(at(FIRST, 3)))] * count)
+    admin.create_topics([NewTopic("fetched", 1, 1)])["fetched"].result(30)
+    send(near, "fetched", [Record(0, random.Random(7).randbytes(size), ms(at(FIRST, 3)))] * count)
     monkeypatch.setattr(offsets.kafka.client, "AT_ONCE", 40)
     client = Client({"bootstrap.servers": far}, timedelta(seconds=20))
-    client.watermarks("orders", [0])
+    client.watermarks("fetched", [0])
     port = int(far.rpartition(":")[2])
     before = CARRIED[port]
-    assert [each.offset for each in client.stream("orders", 0, 0, count)] == [*range(count)]
+    assert [each.offset for each in client.stream("fetched", 0, 0, count)] == [*range(count)]
     assert CARRIED[port] - before < 1.2 * count * size
-    assert [each.offset for each in client.stream("orders", 0, 3, 60)] == [*range(3, 60)]
+    assert [each.offset for each in client.stream("fetched", 0, 3, 60)] == [*range(3, 60)]
     client.close()
 
 
@@ -303,7 +305,7 @@ def test_a_controller_that_was_not_known_is_asked_for_again(
     """Who first asked a broker that was just coming back never learnt of its controller, and gave up (12)."""
     near, far = distant
     admin = AdminClient({"bootstrap.servers": near})
-    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    admin.create_topics([NewTopic("known", 1, 1)])["known"].result(30)
     cluster = str(admin.list_topics(timeout=20).cluster_id).encode()
     client = Client({"bootstrap.servers": far}, timedelta(seconds=6))
     metadata = client._metadata
@@ -318,5 +320,5 @@ def test_a_controller_that_was_not_known_is_asked_for_again(
     monkeypatch.setattr(client, "_metadata", ready)
     # in an answer about the cluster, its controller follows its id
     REPLACED[cluster + (1).to_bytes(4)] = cluster + (-1).to_bytes(4, signed=True)
-    assert client.describe("orders").cleanup_policy == "delete"
+    assert client.describe("known").cleanup_policy == "delete"
     client.close()

@@ -70,6 +70,7 @@ def owned_by_nobody() -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.mark.spark
 def test_a_user_without_a_name_or_a_home_can_run_a_day(
     filled: str, configured: Configured, owned_by_nobody: Path
 ) -> None:

@@ -8,9 +8,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from jobs.paths import class_archive
 from jobs.spark.engine import Engine
 from tests.support.processes import jvm_of
+
+pytestmark = pytest.mark.spark
 
 
 def test_the_jvm_takes_its_classes_from_the_archive_that_set_up_made(engine: Engine) -> None:
@@ -18,43 +22,35 @@ def test_the_jvm_takes_its_classes_from_the_archive_that_set_up_made(engine: Eng
     assert str(class_archive().resolve()) in Path(f"/proc/{jvm_of(engine)}/maps").read_text()
 
 
-LOGS = """
+STARTS = """
 from jobs.spark.engine import Engine
 with Engine({"spark.master": "local[1]"}, {}) as engine:
     manager = engine.session._jvm.org.apache.logging.log4j.LogManager
     manager.getLogger("odd").error('two\\n"lines"')
+    engine.warm_up()
 """
+OTHERS = {
+    "SPARK_REMOTE": "sc://localhost",
+    "SPARK_API_MODE": "connect",
+    "SPARK_CONNECT_MODE_ENABLED": "1",
+    "PYSPARK_GATEWAY_PORT": "1",
+    "PYSPARK_GATEWAY_SECRET": "secret",
+}
 
 
-def test_where_nobody_reads_it_sparks_log_is_one_document_a_line() -> None:
-    """Its lines were text between our documents; what Java itself warns of still is."""
-    done = subprocess.run([sys.executable, "-c", LOGS], capture_output=True, check=True)
+def test_a_start_hears_nothing_of_another_spark_and_logs_one_document_a_line() -> None:
+    """A developer's SPARK_REMOTE ended every run, with advice on a config that was right.
+
+    And the lines of Spark's log were text between our documents; what Java itself warns of still is.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS], capture_output=True, env=os.environ | OTHERS, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
     documents = [json.loads(line) for line in done.stderr.decode().splitlines() if line.startswith("{")]
     assert [(each["event"], each["level"]) for each in documents if each["logger"] == "odd"] == [
         ('two\n"lines"', "error")
     ]
-
-
-STARTS = """
-from jobs.spark.engine import Engine
-with Engine({"spark.master": "local[1]"}, {}) as engine:
-    engine.warm_up()
-"""
-
-
-def test_what_the_shell_says_of_another_spark_is_not_heard() -> None:
-    """A developer's SPARK_REMOTE ended every run, with advice on a config that was right."""
-    others = {
-        "SPARK_REMOTE": "sc://localhost",
-        "SPARK_API_MODE": "connect",
-        "SPARK_CONNECT_MODE_ENABLED": "1",
-        "PYSPARK_GATEWAY_PORT": "1",
-        "PYSPARK_GATEWAY_SECRET": "secret",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", STARTS], capture_output=True, env=os.environ | others, check=False
-    )
-    assert done.returncode == 0, done.stderr.decode()
 
 
 def test_a_machine_whose_own_name_is_not_known_is_no_obstacle(tmp_path: Path) -> None:

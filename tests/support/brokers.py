@@ -138,8 +138,14 @@ def pytest_report_header() -> str:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"broker", "make_broker"} & set(getattr(item, "fixturenames", ())):
+        if {"broker", "make_broker"} & fixtures_of(item):
             item.add_marker(pytest.mark.broker)
+
+
+def fixtures_of(item: pytest.Item) -> set[str]:
+    """Return the names of the fixtures that a test has; a parameter may be called as one of them is."""
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    return {*getattr(item, "fixturenames", ())} - parameters.keys()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

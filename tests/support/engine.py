@@ -30,7 +30,7 @@ from jobs.lake.posix import PosixLake
 from jobs.spark.engine import SIGNALS, Engine
 from offsets.kafka.client import Broker as Client
 from offsets.plan import Accept
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, fixtures_of
 
 FIRST = date(2024, 3, 30)
 """The first day in the tests; the one after it has 23 hours in Amsterdam."""
@@ -195,7 +195,7 @@ def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Child:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if {"engine", "pipeline", "command", "child"} & set(getattr(item, "fixturenames", ())):
+        if {"engine", "pipeline", "command", "child"} & fixtures_of(item):
             item.add_marker(pytest.mark.spark)
 
 

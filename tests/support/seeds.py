@@ -11,6 +11,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def seeds(reporter: pytest.TerminalReporter) -> list[tuple[str, object]]:
-    """Return each property that a test recorded under the name of a variable that sets it."""
+    """Return once each property that tests recorded under the name of a variable that sets it."""
     reports = [*reporter.stats.get("passed", []), *reporter.stats.get("failed", [])]
-    return [each for report in reports for each in report.user_properties if each[0].endswith("_SEED")]
+    found = [each for report in reports for each in report.user_properties if each[0].endswith("_SEED")]
+    return list(dict.fromkeys(found))

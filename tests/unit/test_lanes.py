@@ -15,6 +15,8 @@ import pytest
 from tests.support.processes import descendants, lives, until
 
 ROOT = Path(__file__).parents[2]
+BARE = {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+"""The variables of a pytest that starts in half the time, without the plugins that are installed."""
 PROGRAM = """
 import os, sys
 from tests import lanes
@@ -57,9 +59,7 @@ def started(folder: Path, one: str, two: str, **extra: str) -> Iterator[subproce
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         cwd=folder,
-        env=os.environ
-        | {"PYTHONPATH": str(ROOT), "KAFKA_DAILY_TEST_REPORT": "report", "PYTEST_ADDOPTS": ""}
-        | extra,
+        env=os.environ | BARE | {"KAFKA_DAILY_TEST_REPORT": "report"} | extra,
         stdout=subprocess.PIPE,
         text=True,
     ) as child:
@@ -150,8 +150,7 @@ def test_a_test_run_without_lanes_is_torn_down_too(number: signal.Signals, tmp_p
         "tests.support.signals",
         "test_it.py",
     ]
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""}
-    with subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL) as child:
+    with subprocess.Popen(command, cwd=tmp_path, env=os.environ | BARE, stdout=subprocess.DEVNULL) as child:
         until((tmp_path / "it waits").exists)
         child.send_signal(number)
     assert child.returncode == pytest.ExitCode.INTERRUPTED

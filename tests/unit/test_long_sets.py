@@ -35,7 +35,11 @@ EACH = 3 * LONG
 
 @pytest.fixture
 def topic() -> MemoryTopic:
-    """Each transaction holds a record of its day and one of the next, in front of its marker."""
+    return transactions()
+
+
+def transactions() -> MemoryTopic:
+    """Make a topic whose transactions hold a record of their day and one of the next, and their marker."""
     topic = MemoryTopic(1)
     for day, after in itertools.pairwise(DAYS):
         at = day.start + timedelta(hours=10)
@@ -47,12 +51,18 @@ def topic() -> MemoryTopic:
     return topic
 
 
-@pytest.fixture
-def lake(topic: MemoryTopic, tmp_path: Path) -> Path:
-    lake = tmp_path / "lake"
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Commit two days once; copy it, never change it."""
+    lake, topic = tmp_path_factory.mktemp("committed") / "lake", transactions()
     for day in DAYS[:2]:
         run_day(pipeline(lake, topic), day.date)
     return lake
+
+
+@pytest.fixture
+def lake(committed: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(committed, tmp_path / "lake"))
 
 
 def problems(lake: Path, topic: MemoryTopic, level: Level = Level.KAFKA) -> tuple[str, ...]:

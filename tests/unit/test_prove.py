@@ -15,7 +15,8 @@ import pytest
 from tests import prove
 from tests.lanes import Lane
 from tests.support.processes import descendants, lives, until
-from tests.unit.test_lanes import ROOT, WAITS
+from tests.support.sampled import ALL
+from tests.unit.test_lanes import BARE, WAITS
 
 SUITE = """
 import pytest
@@ -31,7 +32,7 @@ def test_counts_are_added_up_and_a_seed_can_be_copied(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(SUITE)
     report = tmp_path / "report.xml"
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}", "test_it.py"]
-    subprocess.run(command, cwd=tmp_path, capture_output=True, check=True)
+    subprocess.run(command, cwd=tmp_path, env=os.environ | BARE, capture_output=True, check=True)
     soaked = {"exact": True, "seed": 7654321, "kills": 1_000, "seconds": 1.5}
     section = prove.written(prove.figures(report), soaked, datetime(2026, 11, 22, tzinfo=UTC))
     assert "## The last whole run: 2026-11-22" in section
@@ -57,7 +58,7 @@ def test_what_the_proof_plays_ends_with_it_in_order(
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""},
+        env=os.environ | BARE,
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
@@ -70,6 +71,11 @@ def test_what_the_proof_plays_ends_with_it_in_order(
     assert (tmp_path / "torn down by it").exists()
     assert not any(map(lives, below))
     assert "played" not in said
+
+
+def test_the_proof_draws_no_sample() -> None:
+    """What `./run.sh test` draws from, it plays whole."""
+    assert f"{ALL}=1" in prove.tests(Path("report.xml")).command
 
 
 def test_a_proof_that_failed_goes_no_further() -> None:

@@ -59,7 +59,11 @@ FIRST, SECOND, THIRD, FOURTH = DAYS = [date(2026, 3, day) for day in (28, 29, 30
 
 @pytest.fixture
 def topic() -> MemoryTopic:
-    """Four days with their orders, and each with one invalid, one of the next day, late ones, one too old."""
+    return four_days()
+
+
+def four_days() -> MemoryTopic:
+    """Make four days with their orders; each has one invalid, one of the next day, late ones, one too old."""
     topic = MemoryTopic(2)
     for day in DAYS:
         start = midnight(day, ZONE)
@@ -79,11 +83,18 @@ def topic() -> MemoryTopic:
     return topic
 
 
-@pytest.fixture
-def lake(tmp_path: Path, topic: MemoryTopic) -> Path:
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Commit the four days once; copy it, never change it."""
+    lake, topic = tmp_path_factory.mktemp("committed") / "lake", four_days()
     for day in DAYS:
-        run_day(pipeline(tmp_path / "lake", topic, late=Late.AMEND), day)
-    return tmp_path / "lake"
+        run_day(pipeline(lake, topic, late=Late.AMEND), day)
+    return lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path, committed: Path) -> Path:
+    return Path(shutil.copytree(committed, tmp_path / "lake"))
 
 
 def rebuild(lake: Path, topic: MemoryTopic, day: date, **changed: Any) -> Outcome:

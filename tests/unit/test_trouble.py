@@ -34,15 +34,19 @@ def as_tls(connection: socket.socket) -> None:
 @contextmanager
 def listening(answer: Answer) -> Iterator[str]:
     def serve() -> None:
-        with suppress(OSError):
+        with suppress(OSError):  # of the server, which is closed then
             while True:
-                with suppress(OSError), server.accept()[0] as connection:
+                connection, _ = server.accept()
+                with suppress(OSError), connection:
                     answer(connection)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = Thread(target=serve, daemon=True)
         thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+        assert not thread.is_alive(), "it would take the processor from all tests that follow"
 
 
 def stopped(servers: str, client: Mapping[str, str] | None = None) -> KafkaDailyError:

@@ -1,0 +1,35 @@
+"""What a test run draws of cases that cost much and are alike; `./run.sh prove` plays them all.
+
+Relies on one seed for the whole run, which is shown at its end: KAFKA_DAILY_SAMPLE_SEED draws the same again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+Record = Callable[[str, object], None]
+SEED: Final = "KAFKA_DAILY_SAMPLE_SEED"
+ALL: Final = "KAFKA_DAILY_SAMPLE_ALL"
+"""Set, to anything, where nothing is to be left out."""
+
+
+def drawn(cases: Sequence[T], count: int, record: Record) -> list[T]:
+    """Return so many of the cases, in their order, and record the seed that drew them; or return all."""
+    if os.environ.get(ALL):
+        return list(cases)
+    record(SEED, seed())
+    numbers = random.Random(seed()).sample(range(len(cases)), count)
+    return [cases[number] for number in sorted(numbers)]
+
+
+@cache
+def seed() -> int:
+    """Return the seed of this test run."""
+    given = os.environ.get(SEED)
+    return int(given) if given else secrets.randbelow(1 << 32)
