@@ -39,7 +39,7 @@ from jobs.day.plan import plan_patiently
 from jobs.lake.late import finish_moves, has_unfinished_moves
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
-from offsets.model import Manifest
+from offsets.manifest import Manifest
 
 if TYPE_CHECKING:
     from jobs.day.audit import Audited

@@ -44,18 +44,10 @@ from jobs.day.sizing import bytes_per_row
 from jobs.lake.late import finish_moves
 from jobs.lake.names import DAY_PREFIX, STAGED_DAY
 from jobs.stages import DayStages, Stage
+from offsets.contract import Accepted, Contract
+from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compacted
 from offsets.errors import ConfigError, ContractChanged, OffsetsLost, StoreFailed, TopicChanged
-from offsets.model import (
-    Accepted,
-    Contract,
-    DataFile,
-    DayPlan,
-    EndFrom,
-    Manifest,
-    Span,
-    after_compaction,
-    is_compacted,
-)
+from offsets.manifest import DataFile, Manifest
 from offsets.neighbours import History, RecordedDay, read_history
 from offsets.plan import reads_of
 from offsets.ranges import Offsets

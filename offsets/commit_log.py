@@ -14,10 +14,11 @@ from functools import partial
 from itertools import pairwise
 from typing import Protocol, TypeVar
 
-from offsets.days import ONE_DAY, days_of, with_next
+from offsets.day_plan import after_compaction
+from offsets.days import ONE_DAY, Day, days_of, with_next
 from offsets.errors import ConfigError, DayExists, EarlierDayMissing, LedgerBroken
-from offsets.manifest import from_json
-from offsets.model import Day, Manifest, after_compaction
+from offsets.manifest import Manifest
+from offsets.manifest_text import from_json
 
 T = TypeVar("T")
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
 
+from offsets.checkpoint import Checkpoint, PartitionCheckpoint
 from offsets.commit_log import (
     Ledger,
     LedgerReader,
@@ -21,23 +22,12 @@ from offsets.commit_log import (
     read_manifest,
     require_first,
 )
-from offsets.days import ONE_DAY, days_of
+from offsets.contract import Accepted, Contract
+from offsets.day_plan import DayPlan, EndFrom, Evidence, PartitionStart, Span, StartFrom
+from offsets.days import ONE_DAY, Day, days_of
 from offsets.errors import ConfigError, DayExists, LedgerBroken
-from offsets.manifest import require_lists
-from offsets.model import (
-    Accepted,
-    Checkpoint,
-    Contract,
-    Day,
-    DayPlan,
-    EndFrom,
-    Evidence,
-    Manifest,
-    PartitionCheckpoint,
-    PartitionStart,
-    Span,
-    StartFrom,
-)
+from offsets.manifest import Manifest
+from offsets.manifest_text import require_lists
 from offsets.plan import reads_of
 from offsets.ranges import Offsets
 

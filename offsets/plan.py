@@ -13,7 +13,19 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
 
+from offsets.checkpoint import Anchor, Checkpoint, LostOffsets, PartitionCheckpoint
 from offsets.commit_log import Ledger
+from offsets.contract import Accepted, Contract
+from offsets.day_plan import (
+    DayPlan,
+    Evidence,
+    PartitionStart,
+    Span,
+    StartFrom,
+    after_compaction,
+    is_compacted,
+)
+from offsets.days import Day, day_in, midnight
 from offsets.errors import (
     BrokerBehind,
     ConfigError,
@@ -22,28 +34,10 @@ from offsets.errors import (
     OffsetsLost,
     TopicChanged,
 )
+from offsets.instants import millis
 from offsets.kafka.offset_lookup import FoundStart, PartitionSurvey, Survey
 from offsets.kafka.reader import SeenRecord, TopicDescription
-from offsets.model import (
-    Accepted,
-    Anchor,
-    Checkpoint,
-    Contract,
-    Day,
-    DayPlan,
-    Evidence,
-    LostOffsets,
-    Manifest,
-    PartitionCheckpoint,
-    PartitionStart,
-    Span,
-    StartFrom,
-    after_compaction,
-    day_in,
-    is_compacted,
-    midnight,
-    millis,
-)
+from offsets.manifest import Manifest
 from offsets.ranges import Offsets
 
 READ_OVER = 0.05

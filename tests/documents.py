@@ -27,8 +27,9 @@ from jobs.config.problems import Problems
 from jobs.config.read import section_of
 from jobs.config.schema import ConfigFile, Section
 from jobs.config.strict_yaml import Tree, parse
-from offsets.manifest import LONG
-from offsets.model import FORMAT_VERSION, Contract, Manifest
+from offsets.contract import Contract
+from offsets.manifest import FORMAT_VERSION, Manifest
+from offsets.manifest_text import LONG
 from offsets.ranges import Listing
 
 ROOT: Final = Path(__file__).parents[1]
@@ -75,7 +76,7 @@ Do not edit it: edit the schema. [conf/example.yaml](../conf/example.yaml) is a 
 MANIFEST_INTRO: Final = """\
 # Every field of a manifest
 
-Written from `offsets/model.py` by `{command}`. Do not edit it: edit the text below the field.
+Written from `offsets/manifest.py` by `{command}`. Do not edit it: edit the text below the field.
 `date=D/_manifest.json` is the commit record of day D, and the only truth about offsets. It is JSON, and is
 read strictly: a field more or less, or a checksum that does not fit, is `LedgerBroken` (22). Ranges of
 offsets are half-open, and instants are ISO 8601 in UTC.

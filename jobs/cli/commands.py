@@ -29,7 +29,7 @@ from jobs.verify.level import Level
 from offsets.errors import BUG, ConfigError, Interrupted, KafkaDailyError, Terminated, VerifyFailed
 
 if TYPE_CHECKING:
-    from offsets.model import LostOffsets
+    from offsets.checkpoint import LostOffsets
     from offsets.plan import Accept
 
 _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
@@ -283,7 +283,7 @@ def _require_day(option: str, on: datetime | None) -> None:
 
 
 def _loss(text: str) -> LostOffsets:
-    from offsets.model import LostOffsets
+    from offsets.checkpoint import LostOffsets
 
     numbers = re.fullmatch(r"(\d+):(\d+)-(\d+)", text)
     try:

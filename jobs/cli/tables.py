@@ -28,8 +28,9 @@ from rich.table import Table
 from jobs import logs
 from jobs.stages import Stage
 from offsets.errors import KafkaDailyError
-from offsets.manifest import to_jsonable
-from offsets.model import IN_FILES, Manifest, Verdict
+from offsets.manifest import Manifest
+from offsets.manifest_text import to_jsonable
+from offsets.verdict import IN_FILES, Verdict
 
 if TYPE_CHECKING:
     from jobs.daily import Outcome

@@ -19,20 +19,14 @@ from jobs.task.result import (
     summed,
     summed_causes,
 )
+from offsets.checkpoint import Anchor, Checkpoint
+from offsets.day_plan import DayPlan, Span
 from offsets.errors import AuditFailed, TooManyInvalid
-from offsets.model import (
-    Anchor,
-    CauseCount,
-    Checkpoint,
-    DayPlan,
-    Gaps,
-    Span,
-    Tally,
-    Verdict,
-    micros,
-)
+from offsets.instants import micros
+from offsets.manifest import CauseCount, Gaps, Tally
 from offsets.plan import IF_COMPACTED, next_checkpoint
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 
 Fates = Mapping[Verdict, Offsets]
 """The offsets of one partition, by what became of each."""

@@ -19,10 +19,12 @@ from jobs.lake.names import DAY_PREFIX, NFS, OURS, RUN, below, day_of, day_ref, 
 from jobs.lake.port import Lake
 from offsets.commit_log import build_first, read_manifest
 from offsets.errors import AuditFailed, DayExists, LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
-from offsets.manifest import LISTS_NAME, MANIFEST_NAME
-from offsets.model import DataFile, FileOffsets, Gaps, Manifest, Verdict, from_micros
+from offsets.instants import from_micros
+from offsets.manifest import DataFile, FileOffsets, Gaps, Manifest
+from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME
 from offsets.neighbours import History
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 
 if TYPE_CHECKING:
     import pyarrow as pa

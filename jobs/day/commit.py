@@ -15,8 +15,10 @@ from jobs.lake import names
 from jobs.lake.port import DayContents, Lake
 from jobs.task.result import WrittenFile
 from offsets.days import runs_of
-from offsets.manifest import LISTS_NAME, MANIFEST_NAME, lists_of, to_json
-from offsets.model import DataFile, Manifest, Verdict, from_micros
+from offsets.instants import from_micros
+from offsets.manifest import DataFile, Manifest
+from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, lists_of, to_json
+from offsets.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

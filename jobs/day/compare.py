@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jobs.day.audit import Audited
+from offsets.checkpoint import PartitionCheckpoint
 from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
-from offsets.model import Gaps, PartitionCheckpoint, Tally, Verdict
+from offsets.manifest import Gaps, Tally
 from offsets.neighbours import RecordedDay
+from offsets.verdict import Verdict
 
 TRADING = (Verdict.IN_DAY, Verdict.INVALID)
 """Another contract may move records between these two; any other move would settle them twice or never."""

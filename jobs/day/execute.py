@@ -29,8 +29,9 @@ from jobs.lake.names import STAGED_DAY
 from jobs.lake.port import LockHolder
 from jobs.stages import DayStages, Stage
 from offsets import errors
+from offsets.day_plan import DayPlan, Span
 from offsets.kafka.recheck import prove_gaps, recheck
-from offsets.model import DayPlan, Gaps, Span
+from offsets.manifest import Gaps
 from offsets.ranges import Offsets
 
 if TYPE_CHECKING:

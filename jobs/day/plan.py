@@ -21,10 +21,11 @@ from jobs.lake.names import brought_by
 from jobs.lake.port import Lake
 from jobs.task.batch_limit import WEIGHED, BatchLimit, batch_limit
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
+from offsets.day_plan import DayPlan
 from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigError, LedgerBroken
 from offsets.kafka.offset_lookup import Survey, survey
-from offsets.model import DayPlan, Manifest
+from offsets.manifest import Manifest
 from offsets.plan import Terms, bounds, plan_day, require_over
 
 log = structlog.get_logger(__name__)

@@ -19,10 +19,13 @@ from jobs.day.plan import PlannedRun
 from jobs.day.sizing import bytes_per_row
 from jobs.record.rules import Rules, rules_of
 from jobs.stages import DayStages
-from offsets.days import ONE_DAY, days_of
+from offsets.day_plan import after_compaction
+from offsets.days import ONE_DAY, Day, days_of
 from offsets.errors import LedgerBroken, OffsetsLost
-from offsets.model import DataFile, Day, Manifest, Verdict, after_compaction, from_micros
+from offsets.instants import from_micros
+from offsets.manifest import DataFile, Manifest
 from offsets.neighbours import History, RecordedDay
+from offsets.verdict import Verdict
 
 if TYPE_CHECKING:
     from jobs.task.result import WrittenFile

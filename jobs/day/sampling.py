@@ -17,9 +17,9 @@ from jobs.day.sizing import PACKED
 from jobs.day.stretches import batch_of
 from jobs.lake.names import parent
 from jobs.task.task import TaskSpec, rebatch, run_task
+from offsets.day_plan import DayPlan
 from offsets.errors import KafkaDailyError
 from offsets.kafka.reader import FullRecord, TopicReader
-from offsets.model import DayPlan
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 
-from offsets.model import DayPlan, Manifest, Verdict
+from offsets.day_plan import DayPlan
+from offsets.manifest import Manifest
+from offsets.verdict import Verdict
 
 PACKED: float = 0.2
 """The share of a record's bytes that its row takes in Parquet, until a day has shown it."""

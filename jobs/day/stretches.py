@@ -18,8 +18,9 @@ from jobs.record.schema import HEADERS, INSTANT
 from jobs.task.batch_limit import BATCH_BYTES, BATCH_ROWS
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec, run_task
+from offsets.day_plan import DayPlan, Span
+from offsets.instants import LAST_STAMP
 from offsets.kafka.reader import FullRecord, Headers, TopicReader
-from offsets.model import LAST_STAMP, DayPlan, Span
 from offsets.ranges import Offsets, Range
 
 log = structlog.get_logger(__name__)

@@ -14,7 +14,7 @@ from datetime import date
 from jobs.lake.names import day_ref, parent
 from jobs.lake.port import Lake
 from offsets.errors import NotPublished, StoreFailed
-from offsets.model import DataFile, Manifest
+from offsets.manifest import DataFile, Manifest
 
 
 def late_moves(manifest: Manifest) -> Iterator[tuple[DataFile, str, str]]:

@@ -25,7 +25,7 @@ from jobs.lake.posix_staging import PROBE_NAME, described, discard
 from jobs.lake.refusals import store_errors
 from jobs.lake.store import NO_LINKS, Store
 from offsets.errors import DayExists, LakeLocked, LedgerBroken, StoreFailed
-from offsets.manifest import LISTS_NAME, MANIFEST_NAME
+from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME
 
 LOCK_NAME: Final = "_lock"
 

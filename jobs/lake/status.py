@@ -15,7 +15,8 @@ from jobs.lake.late import unfinished_moves
 from jobs.lake.names import day_ref
 from jobs.lake.port import Lake, LockHolder
 from offsets.commit_log import Ledger, read_chain, read_ledger, read_twice
-from offsets.model import DataFile, Manifest, Verdict
+from offsets.manifest import DataFile, Manifest
+from offsets.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any
 
 from jobs.record.columns import Column, ddl, parse_type
-from offsets.model import Contract
+from offsets.contract import Contract
 
 DECODER_VERSION = 1
 """Increased whenever the decoder would judge or write any record differently."""

@@ -21,8 +21,10 @@ import pyarrow.compute as pc
 from jobs.record.formats import DECODERS
 from jobs.record.rules import Rules, Tombstones
 from jobs.task.result import Longs
-from offsets.model import MICROSECOND, DayPlan, Verdict, micros
+from offsets.day_plan import DayPlan
+from offsets.instants import MICROSECOND, micros
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 
 Codes = npt.NDArray[np.uint8]
 Mask = npt.NDArray[np.bool_]

@@ -23,8 +23,9 @@ from jobs.lake.port import Files, NewFile
 from jobs.task.batching import Waiting
 from jobs.task.encoding import delta_encoded, dictionary_columns, leaves
 from jobs.task.result import Longs, ReadBack, WrittenFile, offsets_in, slices
-from offsets.model import FileOffsets, Verdict
+from offsets.manifest import FileOffsets
 from offsets.ranges import Gathering
+from offsets.verdict import Verdict
 
 ROW_GROUP_BYTES: Final = 64 << 20
 """How much a writer holds in memory before it writes a row group."""

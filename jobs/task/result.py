@@ -15,9 +15,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from offsets.checkpoint import Anchor
 from offsets.errors import KafkaDailyError
-from offsets.model import Anchor, CauseCount, FileOffsets, Tally, Verdict
+from offsets.manifest import CauseCount, FileOffsets, Tally
 from offsets.ranges import Gathering, Offsets, Range, joined
+from offsets.verdict import Verdict
 
 Longs = npt.NDArray[np.int64]
 UNFILED = (Verdict.SKIPPED, Verdict.BEFORE_FIRST, Verdict.LATER_DAY)

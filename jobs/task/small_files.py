@@ -17,7 +17,7 @@ from jobs.lake.port import Files
 from jobs.lake.refusals import store_errors
 from jobs.task.parquet_writer import FileOptions, RollingWriter
 from jobs.task.result import WrittenFile
-from offsets.model import Verdict
+from offsets.verdict import Verdict
 
 
 def merge_small_files(

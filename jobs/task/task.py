@@ -37,9 +37,12 @@ from jobs.task.result import (
     summed,
     summed_causes,
 )
+from offsets.checkpoint import Anchor
 from offsets.errors import AuditFailed, KafkaDailyError
+from offsets.instants import micros
 from offsets.kafka.reader import digest_of
-from offsets.model import Anchor, CauseCount, Tally, Verdict, micros
+from offsets.manifest import CauseCount, Tally
+from offsets.verdict import Verdict
 
 OPEN_LATE_DAYS: Final = 64
 """How many late days a task keeps files open for; the least recently written is closed first."""

@@ -21,8 +21,10 @@ from jobs.lake.status import Whereabouts, whereabouts
 from jobs.task.result import ReadBack
 from jobs.verify.manifests import Chain, told
 from offsets.errors import StoreFailed
-from offsets.manifest import LISTS_NAME, MANIFEST_NAME, long_sets
-from offsets.model import DataFile, Manifest, Verdict, micros
+from offsets.instants import micros
+from offsets.manifest import DataFile, Manifest
+from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, long_sets
+from offsets.verdict import Verdict
 
 LINK: Final = "a symbolic link, and no file of this lake"
 

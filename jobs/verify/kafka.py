@@ -11,10 +11,11 @@ from itertools import islice
 from typing import Final
 
 from jobs.verify.result import AgainstKafka
+from offsets.day_plan import LogOffsets, Span
 from offsets.errors import OffsetsLost, TopicChanged
 from offsets.kafka.offset_lookup import read_anchor
 from offsets.kafka.reader import TopicReader, look_together
-from offsets.model import LogOffsets, Manifest, Span
+from offsets.manifest import Manifest
 from offsets.plan import check_anchor
 from offsets.ranges import Offsets, joined
 

@@ -15,11 +15,13 @@ from datetime import date
 from jobs.lake.port import Lake
 from jobs.lake.status import Amended, amendments
 from offsets.commit_log import check_link, read_manifest, require_first
-from offsets.days import ONE_DAY, days_of
+from offsets.day_plan import Span, is_compacted
+from offsets.days import ONE_DAY, Day, days_of
 from offsets.errors import DayExists, LedgerBroken, StoreFailed
-from offsets.manifest import require_lists
-from offsets.model import IN_FILES, DataFile, Day, Manifest, Span, Verdict, is_compacted
+from offsets.manifest import DataFile, Manifest
+from offsets.manifest_text import require_lists
 from offsets.ranges import Offsets
+from offsets.verdict import IN_FILES, Verdict
 
 UNREADABLE = (LedgerBroken, DayExists, StoreFailed)
 

@@ -17,8 +17,12 @@ import pyarrow.parquet as pq
 from jobs.lake.port import Files
 from jobs.task.result import ReadBack
 from jobs.verify.files import NamedFile
-from offsets.model import IN_FILES, Day, Manifest, Span, Tally, Verdict, micros
+from offsets.day_plan import Span
+from offsets.days import Day
+from offsets.instants import micros
+from offsets.manifest import Manifest, Tally
 from offsets.ranges import Gathering, Offsets
+from offsets.verdict import IN_FILES, Verdict
 
 COUNTED_ALONE = (Verdict.SKIPPED, Verdict.BEFORE_FIRST)
 """The verdicts whose offsets are recorded nowhere: they are what is left over."""

@@ -11,7 +11,8 @@ from datetime import date
 
 from jobs.lake.status import state_of
 from jobs.verify.level import Level
-from offsets.model import Gaps, Manifest, Verdict
+from offsets.manifest import Gaps, Manifest
+from offsets.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

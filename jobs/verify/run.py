@@ -48,8 +48,9 @@ from jobs.verify.records import Coordinates, explain, row_problems
 from jobs.verify.result import AgainstKafka, DayLedger, Verified, day_ledger
 from offsets.errors import ConfigError, LedgerBroken, StoreFailed
 from offsets.kafka.reader import TopicReader
-from offsets.model import Manifest, Verdict
+from offsets.manifest import Manifest
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 
 log = structlog.get_logger(__name__)
 Seen = Callable[[int, int], None]

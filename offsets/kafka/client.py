@@ -33,11 +33,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
+from offsets.checkpoint import TopicIdentity
+from offsets.day_plan import LogOffsets
 from offsets.errors import BrokerUnavailable, ConfigError, OffsetsLost
 from offsets.kafka.fetch import Contents, EndsEarly, Fetched, Fetcher, Presence, Sample
 from offsets.kafka.reader import FullRecord, SeenRecord, Stretch, TopicDescription, out_of_range, retention_of
 from offsets.kafka.trouble import advice_for, cleaned
-from offsets.model import LogOffsets, TopicIdentity
 from offsets.ranges import Offsets, Range
 
 log = structlog.get_logger(__name__)

@@ -14,9 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
+from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint
+from offsets.day_plan import EndFrom, LogOffsets
+from offsets.days import Day
 from offsets.errors import OffsetsLost
+from offsets.instants import millis
 from offsets.kafka.reader import Look, SeenRecord, Stretch, TopicDescription, TopicReader, look_together
-from offsets.model import Anchor, Checkpoint, Day, EndFrom, LogOffsets, PartitionCheckpoint, millis
 
 NARROW = 1_000
 """How many offsets a stretch may have whose records are held in memory."""

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
+from offsets.checkpoint import Anchor, TopicIdentity
+from offsets.day_plan import LogOffsets, is_compacted
 from offsets.errors import OffsetsLost
-from offsets.model import Anchor, LogOffsets, TopicIdentity, is_compacted
 from offsets.ranges import Offsets, Range
 
 T = TypeVar("T")

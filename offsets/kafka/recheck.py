@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
+from offsets.checkpoint import Checkpoint
+from offsets.day_plan import DayPlan, Span
 from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
 from offsets.kafka.offset_lookup import NARROW, TRIES, read_anchor
 from offsets.kafka.reader import Look, Stretch, TopicReader, look_together
-from offsets.model import Checkpoint, DayPlan, Gaps, Span
+from offsets.manifest import Gaps
 from offsets.plan import check_anchor
 from offsets.ranges import Offsets, Range
 

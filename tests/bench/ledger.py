@@ -26,9 +26,11 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from jobs import config
+from offsets.contract import Contract
 from offsets.days import ONE_DAY
-from offsets.manifest import MANIFEST_NAME, _sorted_json, to_jsonable
-from offsets.model import FORMAT_VERSION, Contract, DataFile, FileOffsets, Manifest, Verdict
+from offsets.manifest import FORMAT_VERSION, DataFile, FileOffsets, Manifest
+from offsets.manifest_text import MANIFEST_NAME, _sorted_json, to_jsonable
+from offsets.verdict import Verdict
 from tests.support.manifests import DIGEST, checkpoint, empty
 from tests.support.memory_topic import MemoryTopic
 

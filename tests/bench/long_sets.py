@@ -28,27 +28,16 @@ from jobs.day.commit import RunStamp, commit
 from jobs.lake.posix import PosixLake
 from jobs.task.classify import Mask
 from jobs.task.result import Longs, RangeLog, ReadBack, TaskResult, WrittenFile
+from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint, TopicIdentity
 from offsets.commit_log import read_ledger
-from offsets.manifest import require_lists
-from offsets.model import (
-    Accepted,
-    Anchor,
-    Checkpoint,
-    Contract,
-    DayPlan,
-    EndFrom,
-    Evidence,
-    FileOffsets,
-    PartitionCheckpoint,
-    Span,
-    StartFrom,
-    Tally,
-    TopicIdentity,
-    Verdict,
-    day_in,
-    micros,
-)
+from offsets.contract import Accepted, Contract
+from offsets.day_plan import DayPlan, EndFrom, Evidence, Span, StartFrom
+from offsets.days import day_in
+from offsets.instants import micros
+from offsets.manifest import FileOffsets, Tally
+from offsets.manifest_text import require_lists
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 
 EACH = 10
 """Records between two gaps, or between two late records."""

@@ -38,8 +38,8 @@ from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import Tombstones
 from jobs.verify.level import Level
 from jobs.verify.run import verify
+from offsets.checkpoint import LostOffsets
 from offsets.errors import KafkaDailyError
-from offsets.model import LostOffsets
 from offsets.plan import Accept
 from tests import reference
 from tests.faults.laws import Reader, Seen, check

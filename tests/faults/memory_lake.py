@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 from jobs.lake.names import REMOVED, STAGED_DAY, STAGING_NAME, brought_by, day_ref, last
 from jobs.lake.port import DayContents, Entry, LockHolder, Orphan
 from offsets.errors import DayExists, LakeLocked, LedgerBroken, StoreFailed
-from offsets.manifest import LISTS_NAME, MANIFEST_NAME
+from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME
 from tests.faults.store import Fault, Keeps, nothing
 from tests.support.local_engine import Crash
 

@@ -55,10 +55,13 @@ from jobs.task.result import WrittenFile
 from jobs.verify.files import file_problems
 from jobs.verify.run import verify
 from offsets.commit_log import read_ledger
+from offsets.day_plan import DayPlan
 from offsets.errors import AuditFailed, KafkaDailyError, LedgerBroken
-from offsets.model import DayPlan, Manifest, Verdict, micros
+from offsets.instants import micros
+from offsets.manifest import Manifest
 from offsets.plan import next_checkpoint
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 from tests.faults.histories import AFTER_THE_COMMIT, MEMORY, History
 from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
 from tests.faults.store import Fault, nothing, some

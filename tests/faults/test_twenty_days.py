@@ -23,7 +23,8 @@ from jobs.daily import run_day
 from jobs.lake.late import has_unfinished_moves
 from jobs.lake.posix import PosixLake
 from offsets.commit_log import read_ledger
-from offsets.model import Verdict, midnight
+from offsets.days import midnight
+from offsets.verdict import Verdict
 from tests.reference import Coordinate
 from tests.support.lake import places
 from tests.support.local_engine import ZONE, order, pipeline

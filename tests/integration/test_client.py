@@ -21,11 +21,11 @@ import jobs.demo.broker
 import offsets.kafka.client
 from jobs.demo.broker import BrokerProcess, free_ports
 from offsets.commit_log import Ledger
+from offsets.days import day_in
 from offsets.errors import BrokerUnavailable, OffsetsLost
 from offsets.kafka.client import Broker as Client
 from offsets.kafka.offset_lookup import survey
 from offsets.kafka.reader import Stretch, digest_of
-from offsets.model import day_in
 from offsets.plan import plan_day
 from offsets.ranges import Offsets
 from tests.support.brokers import Broker, MakeTopic

@@ -29,7 +29,7 @@ from jobs.task.batch_limit import BatchLimit
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec, run_task
 from offsets.errors import RunFailed
-from offsets.model import micros, millis
+from offsets.instants import micros, millis
 from offsets.plan import Accept
 from offsets.ranges import Offsets
 from tests.support.memory_topic import MemoryTopic, Record

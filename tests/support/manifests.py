@@ -5,30 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
-from offsets.days import ONE_DAY, runs_of, with_next
-from offsets.model import (
-    Accepted,
-    Anchor,
-    CauseCount,
-    Checkpoint,
-    Contract,
-    DataFile,
-    EndFrom,
-    Evidence,
-    FileOffsets,
-    Gaps,
-    LostOffsets,
-    Manifest,
-    PartitionCheckpoint,
-    PartitionStart,
-    Span,
-    StartFrom,
-    Tally,
-    TopicIdentity,
-    Verdict,
-    day_in,
-)
+from offsets.checkpoint import Anchor, Checkpoint, LostOffsets, PartitionCheckpoint, TopicIdentity
+from offsets.contract import Accepted, Contract
+from offsets.day_plan import EndFrom, Evidence, PartitionStart, Span, StartFrom
+from offsets.days import ONE_DAY, day_in, runs_of, with_next
+from offsets.manifest import CauseCount, DataFile, FileOffsets, Gaps, Manifest, Tally
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 
 TOPIC = TopicIdentity(name="orders", topic_id="bG9zdA", cluster_id="MkU3OEVB")
 DAY = date(2026, 3, 29)

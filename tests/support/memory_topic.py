@@ -12,9 +12,11 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
 
+from offsets.checkpoint import TopicIdentity
+from offsets.day_plan import LogOffsets
 from offsets.errors import ConfigError
+from offsets.instants import millis
 from offsets.kafka.reader import FullRecord, SeenRecord, Stretch, TopicDescription, digest_of, out_of_range
-from offsets.model import LogOffsets, TopicIdentity, millis
 from offsets.ranges import Offsets, Range
 
 NO_TIMESTAMP = -1

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from tests.unit.test_values import span
 
 from jobs.day.audit import Audited, audit, require_few_invalid
 from jobs.record.decode import NO_VALUE
@@ -16,26 +17,18 @@ from jobs.task.classify import DayBounds
 from jobs.task.parquet_writer import FileOptions, read_back
 from jobs.task.result import ReadBack, TaskResult, WrittenFile
 from jobs.task.task import TaskSpec, run_task
+from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint
+from offsets.contract import Accepted, Contract
+from offsets.day_plan import DayPlan
 from offsets.errors import AuditFailed, TooManyInvalid
-from offsets.model import (
-    Accepted,
-    Anchor,
-    CauseCount,
-    Checkpoint,
-    Contract,
-    DayPlan,
-    FileOffsets,
-    PartitionCheckpoint,
-    Tally,
-    Verdict,
-)
+from offsets.manifest import CauseCount, FileOffsets, Tally
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 from tests.support.local_engine import RULES, order, rows_of
 from tests.support.manifests import TOPIC
 from tests.support.memory_topic import Record
 from tests.support.plain_files import FILES
 from tests.unit.test_classify import DAY, DAYS
-from tests.unit.test_model import span
 
 NOON = DAY.start + timedelta(hours=12)
 STAMP = int(NOON.timestamp() * 1000)

@@ -17,7 +17,7 @@ from jobs.task.batching import held_bytes, owned
 from jobs.task.parquet_writer import FileOptions, RollingWriter
 from jobs.task.small_files import merge_small_files
 from jobs.task.task import TaskSpec, run_task
-from offsets.model import Verdict
+from offsets.verdict import Verdict
 from tests.support.local_engine import RULES, order
 from tests.support.plain_files import FILES
 from tests.unit.test_classify import BOUNDS, DAY, DAYS

@@ -11,27 +11,22 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.test_values import span
 
 from jobs.record.rules import RecordFormat, Tombstones
 from jobs.task.classify import CODE, VERDICTS, DayBounds, SettledOffsets, classify
-from offsets.model import (
-    Accepted,
-    Checkpoint,
-    Contract,
-    Day,
-    DayPlan,
-    PartitionCheckpoint,
-    Verdict,
-    day_in,
-    micros,
-)
+from offsets.checkpoint import Checkpoint, PartitionCheckpoint
+from offsets.contract import Accepted, Contract
+from offsets.day_plan import DayPlan
+from offsets.days import Day, day_in
+from offsets.instants import micros
 from offsets.plan import reads_of
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 from tests import reference
 from tests.reference import Fate
 from tests.support.local_engine import RULES
 from tests.support.manifests import TOPIC
-from tests.unit.test_model import span
 
 FIRST = date(2026, 3, 27)
 DAYS = [day_in("Europe/Amsterdam", FIRST + timedelta(days=step)) for step in range(4)]

@@ -19,9 +19,10 @@ from jobs.lake.posix import PosixLake
 from jobs.lake.posix_file import PosixFile
 from jobs.lake.store import Store, System
 from offsets.errors import DayExists, StoreFailed
-from offsets.manifest import from_json
-from offsets.model import Manifest, Verdict
+from offsets.manifest import Manifest
+from offsets.manifest_text import from_json
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 from tests.support.lake import files
 from tests.support.local_engine import Crash
 from tests.unit.test_audit import made

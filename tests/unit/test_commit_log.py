@@ -9,10 +9,11 @@ from datetime import date, timedelta
 import pytest
 
 from offsets.commit_log import Ledger, read_chain, read_ledger, read_manifest
+from offsets.contract import Contract
 from offsets.days import runs_of
 from offsets.errors import ConfigError, DayExists, EarlierDayMissing, LedgerBroken
-from offsets.manifest import _checksum, to_json
-from offsets.model import Contract, Manifest
+from offsets.manifest import Manifest
+from offsets.manifest_text import _checksum, to_json
 from offsets.ranges import Offsets
 from tests.support.manifests import checkpoint, empty
 

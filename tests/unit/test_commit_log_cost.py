@@ -22,10 +22,9 @@ from jobs.lake.posix import PosixLake
 from jobs.rebuild import rebuild_day
 from jobs.verify.run import verify
 from offsets.commit_log import read_ledger
-from offsets.days import ONE_DAY
+from offsets.days import ONE_DAY, midnight
 from offsets.errors import LedgerBroken, StoreFailed
-from offsets.manifest import MANIFEST_NAME, from_json
-from offsets.model import midnight
+from offsets.manifest_text import MANIFEST_NAME, from_json
 from tests.support.local_engine import LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 

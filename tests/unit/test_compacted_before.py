@@ -14,9 +14,11 @@ from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.commit_log import read_chain
+from offsets.day_plan import after_compaction
+from offsets.days import midnight
 from offsets.errors import AuditFailed, KafkaDailyError, TopicChanged
-from offsets.manifest import MANIFEST_NAME, _checksum
-from offsets.model import Verdict, after_compaction, midnight
+from offsets.manifest_text import MANIFEST_NAME, _checksum
+from offsets.verdict import Verdict
 from tests.support.lake import places
 from tests.support.local_engine import ZONE, order, pipeline
 from tests.support.memory_topic import MemoryTopic

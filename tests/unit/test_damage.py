@@ -17,9 +17,9 @@ from jobs.lake.store import Store
 from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
+from offsets.days import day_in
 from offsets.errors import LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
-from offsets.manifest import MANIFEST_NAME
-from offsets.model import day_in
+from offsets.manifest_text import MANIFEST_NAME
 from tests.support.local_engine import ZONE, order, pipeline, settings
 from tests.support.memory_topic import MemoryTopic
 from tests.support.unprivileged import folder_of_nobody, unprivileged

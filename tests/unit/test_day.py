@@ -27,6 +27,7 @@ from jobs.lake.posix_file import PosixFile
 from jobs.lake.store import Store
 from jobs.record.rules import Tombstones
 from offsets.commit_log import read_ledger, read_manifest
+from offsets.day_plan import EndFrom
 from offsets.errors import (
     AuditFailed,
     BrokerBehind,
@@ -45,8 +46,9 @@ from offsets.errors import (
     TopicChanged,
 )
 from offsets.kafka.recheck import prove_gaps
-from offsets.model import EndFrom, Manifest, Verdict
+from offsets.manifest import Manifest
 from offsets.plan import Accept
+from offsets.verdict import Verdict
 from tests.reference import Fate, Place
 from tests.support.lake import files, places
 from tests.support.local_engine import RULES, Crash, LocalEngine, order, pipeline

@@ -16,8 +16,8 @@ import pytest
 from jobs.config.problems import Problems, dotted
 from jobs.config.read import read
 from jobs.config.schema import ConfigFile
-from offsets.manifest import from_json, to_json
-from offsets.model import Manifest
+from offsets.manifest import Manifest
+from offsets.manifest_text import from_json, to_json
 from offsets.ranges import Listing, Offsets
 from tests import documents
 from tests.support.manifests import full

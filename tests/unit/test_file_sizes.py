@@ -22,7 +22,9 @@ from jobs.task.classify import DayBounds
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec
 from offsets.commit_log import read_ledger
-from offsets.model import Manifest, Verdict, day_in
+from offsets.days import day_in
+from offsets.manifest import Manifest
+from offsets.verdict import Verdict
 from tests.support.local_engine import RULES, ZONE, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic, Transaction
 from tests.support.plain_files import FILES

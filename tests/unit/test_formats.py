@@ -28,7 +28,8 @@ from jobs.record.formats.protocol import KeyProblem, Read, RecordDecoder
 from jobs.record.rules import RecordFormat, Rules, Tombstones
 from offsets.commit_log import read_ledger
 from offsets.errors import BrokerBehind
-from offsets.model import Verdict, micros
+from offsets.instants import micros
+from offsets.verdict import Verdict
 from tests.support.local_engine import RULES, pipeline
 from tests.support.memory_topic import MemoryTopic
 from tests.unit.test_config import SMALLEST

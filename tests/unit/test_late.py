@@ -18,8 +18,10 @@ from jobs.lake.posix import PosixLake
 from jobs.lake.status import amendments
 from jobs.lake.store import System
 from offsets.commit_log import read_ledger
+from offsets.days import midnight
 from offsets.errors import LedgerBroken, NotPublished, StoreFailed
-from offsets.model import Manifest, Verdict, midnight
+from offsets.manifest import Manifest
+from offsets.verdict import Verdict
 from tests.reference import Fate, Place
 from tests.support.lake import files, places
 from tests.support.local_engine import ZONE, LocalEngine, order, pipeline

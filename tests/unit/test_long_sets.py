@@ -22,9 +22,10 @@ from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.commit_log import read_chain
+from offsets.days import day_in, midnight
 from offsets.errors import LedgerBroken
-from offsets.manifest import LISTS_NAME, LONG, MANIFEST_NAME, _checksum
-from offsets.model import Verdict, day_in, midnight
+from offsets.manifest_text import LISTS_NAME, LONG, MANIFEST_NAME, _checksum
+from offsets.verdict import Verdict
 from tests.support.local_engine import ZONE, order, pipeline, settings
 from tests.support.memory_topic import MemoryTopic, Transaction
 

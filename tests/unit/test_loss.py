@@ -9,9 +9,10 @@ import pytest
 
 from jobs.daily import Outcome, run_day
 from jobs.lake.posix import PosixLake
+from offsets.checkpoint import LostOffsets
 from offsets.commit_log import read_chain
+from offsets.days import midnight
 from offsets.errors import AuditFailed, ConfigError, OffsetsLost
-from offsets.model import LostOffsets, midnight
 from offsets.plan import Accept
 from tests.support.lake import places
 from tests.support.local_engine import ZONE, LocalEngine, order, pipeline

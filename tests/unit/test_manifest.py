@@ -14,20 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint
+from offsets.contract import Accepted, Contract
 from offsets.errors import LedgerBroken
-from offsets.manifest import _checksum, from_json, lists_of, require_lists, to_json
-from offsets.model import (
-    FORMAT_VERSION,
-    Accepted,
-    Anchor,
-    CauseCount,
-    Checkpoint,
-    Contract,
-    FileOffsets,
-    Gaps,
-    Manifest,
-    PartitionCheckpoint,
-)
+from offsets.manifest import FORMAT_VERSION, CauseCount, FileOffsets, Gaps, Manifest
+from offsets.manifest_text import _checksum, from_json, lists_of, require_lists, to_json
 from offsets.ranges import Offsets
 from tests.support import manifests
 

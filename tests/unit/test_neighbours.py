@@ -7,8 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from offsets.checkpoint import LostOffsets
+from offsets.contract import Accepted
 from offsets.errors import ConfigError, LedgerBroken
-from offsets.model import FORMAT_VERSION, Accepted, LostOffsets
+from offsets.manifest import FORMAT_VERSION
 from offsets.neighbours import read_history
 from tests.support.manifests import checkpoint, full
 from tests.unit.test_commit_log import FIRST, Folders, chain

@@ -6,10 +6,12 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
+from offsets.checkpoint import Anchor, Checkpoint
+from offsets.day_plan import EndFrom, LogOffsets
+from offsets.days import day_in
 from offsets.errors import OffsetsLost
 from offsets.kafka.offset_lookup import NARROW, SAMPLE, TRIES, FoundEnd, _last_before, find_end, survey
 from offsets.kafka.reader import Look, Stretch, look_together, retention_of
-from offsets.model import Anchor, Checkpoint, EndFrom, LogOffsets, day_in
 from tests.support.manifests import checkpoint
 from tests.support.memory_topic import MemoryTopic, Transaction
 

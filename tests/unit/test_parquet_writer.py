@@ -21,8 +21,9 @@ from jobs.record.schema import INSTANT
 from jobs.task.parquet_writer import LIMIT, ROW_GROUP_BYTES, FileOptions, RollingWriter, read_back
 from jobs.task.result import WrittenFile
 from offsets.errors import StoreFailed
-from offsets.model import FileOffsets, Verdict
+from offsets.manifest import FileOffsets
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 from tests.support.plain_files import FILES
 
 SCHEMA = pa.schema(

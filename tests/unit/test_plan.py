@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from offsets.checkpoint import Anchor, Checkpoint, LostOffsets, PartitionCheckpoint, TopicIdentity
 from offsets.commit_log import Ledger
+from offsets.contract import Contract
+from offsets.day_plan import DayPlan, EndFrom, StartFrom
+from offsets.days import day_in
 from offsets.errors import (
     BrokerBehind,
     ContractChanged,
@@ -21,19 +25,7 @@ from offsets.errors import (
 )
 from offsets.kafka.offset_lookup import survey
 from offsets.kafka.reader import digest_of
-from offsets.model import (
-    Anchor,
-    Checkpoint,
-    Contract,
-    DayPlan,
-    EndFrom,
-    LostOffsets,
-    Manifest,
-    PartitionCheckpoint,
-    StartFrom,
-    TopicIdentity,
-    day_in,
-)
+from offsets.manifest import Manifest
 from offsets.plan import MOST_RANGES, Accept, Terms, bounds, next_checkpoint, plan_day, reads_of, require_over
 from offsets.ranges import Offsets
 from tests.support.manifests import CONTRACT, TOPIC, empty

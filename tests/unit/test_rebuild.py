@@ -33,7 +33,9 @@ from jobs.stages import Stage
 from jobs.task import task
 from jobs.verify.level import Level
 from jobs.verify.run import verify
+from offsets.checkpoint import Checkpoint, LostOffsets
 from offsets.commit_log import read_chain, read_ledger, read_manifest
+from offsets.days import midnight
 from offsets.errors import (
     AuditFailed,
     ConfigError,
@@ -46,9 +48,9 @@ from offsets.errors import (
     TopicChanged,
     VerifyFailed,
 )
-from offsets.manifest import MANIFEST_NAME, to_json
-from offsets.model import Checkpoint, LostOffsets, Verdict, midnight
+from offsets.manifest_text import MANIFEST_NAME, to_json
 from offsets.plan import Accept
+from offsets.verdict import Verdict
 from tests.reference import Fate, Place
 from tests.support.lake import files, late_paths, places
 from tests.support.local_engine import RULES, ZONE, Crash, LocalEngine, order, pipeline

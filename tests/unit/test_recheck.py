@@ -7,12 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from offsets.checkpoint import Anchor, Checkpoint
 from offsets.commit_log import Ledger
+from offsets.day_plan import DayPlan
+from offsets.days import day_in
 from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
 from offsets.kafka.offset_lookup import survey
 from offsets.kafka.reader import SeenRecord, Stretch, digest_of
 from offsets.kafka.recheck import NEAR, PROBES, prove_gaps, recheck
-from offsets.model import Anchor, Checkpoint, DayPlan, Gaps, day_in
+from offsets.manifest import Gaps
 from offsets.plan import next_checkpoint, plan_day
 from offsets.ranges import Offsets
 from tests.support.memory_topic import MemoryTopic

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jobs.task.result import RangeLog, joined_by_partition, ranges_of, slices, summed, summed_causes
-from offsets.model import CauseCount, Tally, Verdict
+from offsets.manifest import CauseCount, Tally
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 
 
 @given(st.lists(st.integers(0, 3), max_size=30))

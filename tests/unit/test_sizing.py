@@ -20,11 +20,12 @@ from jobs.day.sizing import (
     worth_a_sample,
 )
 from jobs.task.batch_limit import COUNTED, LARGE_MESSAGE, LARGE_RECORD, WEIGHED, BatchLimit, batch_limit
-from offsets.model import DayPlan, PartitionCheckpoint
+from offsets.checkpoint import PartitionCheckpoint
+from offsets.day_plan import DayPlan
 from offsets.ranges import Offsets
 from tests.support.manifests import full
 from tests.unit.test_classify import DAY
-from tests.unit.test_model import plan, span
+from tests.unit.test_values import plan, span
 
 MIB = 1 << 20
 

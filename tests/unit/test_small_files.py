@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from jobs.task.parquet_writer import FileOptions, RollingWriter, read_back
 from jobs.task.result import WrittenFile
 from jobs.task.small_files import merge_small_files
-from offsets.model import Verdict
+from offsets.verdict import Verdict
 from tests.support.plain_files import FILES
 from tests.unit.test_parquet_writer import MIB, ORIGIN, SCHEMA, batch, noise
 

@@ -20,7 +20,8 @@ from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.commit_log import Ledger, read_chain
 from offsets.errors import RunFailed
-from offsets.model import LAST_STAMP, Verdict
+from offsets.instants import LAST_STAMP
+from offsets.verdict import Verdict
 from tests.reference import Fate
 from tests.support.lake import places
 from tests.support.local_engine import RULES, LocalEngine, order, pipeline

@@ -27,10 +27,11 @@ from jobs.task import task
 from jobs.task.parquet_writer import FileOptions
 from jobs.task.result import TaskResult, joined_by_partition
 from jobs.task.task import OLDEST, Batch, TaskSpec, rebatch, run_task
+from offsets.checkpoint import Anchor
 from offsets.errors import AuditFailed, StoreFailed
 from offsets.kafka.reader import digest_of
-from offsets.model import Anchor, Verdict
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 from tests.support.local_engine import RULES, Crash, order, rows_of
 from tests.support.memory_topic import Record
 from tests.support.plain_files import FILES

@@ -25,7 +25,7 @@ from jobs.daily import Outcome, run_day
 from jobs.topics import TopicResult, configs_in, run_topics, worst
 from offsets.errors import ConfigError, DayNotOver
 from offsets.kafka.reader import TopicDescription
-from offsets.model import Verdict
+from offsets.verdict import Verdict
 from tests.support import local_engine
 from tests.support.local_engine import LocalEngine, order
 from tests.support.memory_topic import MemoryTopic

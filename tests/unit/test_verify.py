@@ -35,22 +35,16 @@ from jobs.verify.level import Level
 from jobs.verify.manifests import Summary, day_problems, read_chain
 from jobs.verify.result import DayLedger, Verified
 from jobs.verify.run import verify
+from offsets.checkpoint import Checkpoint, LostOffsets
 from offsets.commit_log import read_manifest
+from offsets.contract import Accepted
 from offsets.days import runs_of
 from offsets.errors import ConfigError
-from offsets.manifest import MANIFEST_NAME, from_json, to_json
-from offsets.model import (
-    Accepted,
-    Checkpoint,
-    DataFile,
-    FileOffsets,
-    LostOffsets,
-    Manifest,
-    Tally,
-    Verdict,
-)
+from offsets.manifest import DataFile, FileOffsets, Manifest, Tally
+from offsets.manifest_text import MANIFEST_NAME, from_json, to_json
 from offsets.plan import Accept
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 from tests.support.lake import places
 from tests.support.local_engine import RULES, order, pipeline
 from tests.support.manifests import empty, full

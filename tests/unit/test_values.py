@@ -10,29 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsets.model import (
-    Accepted,
-    Anchor,
-    Checkpoint,
-    Contract,
-    DataFile,
-    Day,
-    DayPlan,
-    EndFrom,
-    Evidence,
-    FileOffsets,
-    PartitionCheckpoint,
-    Span,
-    StartFrom,
-    Tally,
-    TopicIdentity,
-    Verdict,
-    day_in,
-    micros,
-    midnight,
-    millis,
-)
+from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint, TopicIdentity
+from offsets.contract import Accepted, Contract
+from offsets.day_plan import DayPlan, EndFrom, Evidence, Span, StartFrom
+from offsets.days import Day, day_in, midnight
+from offsets.instants import micros, millis
+from offsets.manifest import DataFile, FileOffsets, Tally
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 
 TOPIC = TopicIdentity(name="orders", topic_id="t", cluster_id="c")
 EVIDENCE = Evidence(start=StartFrom.CHECKPOINT, start_detail="", end=EndFrom.IDLE, end_detail="")

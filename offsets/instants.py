@@ -1,0 +1,27 @@
+"""Instants as Kafka and Arrow count them: milliseconds and microseconds from 1970, UTC."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from offsets.days import UTC
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MICROSECOND = timedelta(microseconds=1)
+LAST_STAMP = (1 << 62) // 1000
+"""Kafka timestamps (ms) farther from 1970 come near the limit of an int64 of microseconds, or exceed it."""
+
+
+def micros(instant: datetime) -> int:
+    """Count the microseconds from 1970-01-01T00:00Z to an aware instant."""
+    return (instant - EPOCH) // MICROSECOND
+
+
+def from_micros(count: int | None) -> datetime | None:
+    """Return the instant `count` microseconds after 1970-01-01T00:00Z; None for None."""
+    return None if count is None else EPOCH + timedelta(microseconds=count)
+
+
+def millis(instant: datetime) -> int:
+    """Count the milliseconds from 1970-01-01T00:00Z to an aware instant, rounded up."""
+    return -(-micros(instant) // 1000)
