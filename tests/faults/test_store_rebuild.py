@@ -29,7 +29,7 @@ from offsets.errors import StoreFailed
 from tests.faults import story
 from tests.faults.store import Fault, some
 from tests.faults.story import HOLDER, Story, Trial, four_days, memory_folder
-from tests.faults.test_store import (
+from tests.faults.sweeps import (
     ANSWER_LOST,
     KILLED,
     MODES,

@@ -29,8 +29,8 @@ from offsets.kafka.reader import Stretch, digest_of
 from offsets.plan import plan_day
 from offsets.ranges import Offsets
 from tests.support.brokers import Broker, MakeTopic
+from tests.support.planning import FIRST, NOW, TERMS, at
 from tests.support.produce import Record, Transactions, ms, send
-from tests.unit.test_plan import FIRST, NOW, TERMS, at
 
 LONG_MAX = str(2**63 - 1)
 DAY = day_in(TERMS.zone, FIRST)

@@ -5,7 +5,6 @@ Each run here is a process of its own with a JVM of its own, since that is what 
 
 from __future__ import annotations
 
-import fcntl
 import json
 import multiprocessing
 import os
@@ -34,6 +33,7 @@ from tests.soak.processes import Victim, all_of, kill_one
 from tests.support import lake as lakes
 from tests.support.engine import Child, Command, Configured
 from tests.support.judged import Said, assert_exact, night
+from tests.support.killed import assert_lock_free, attempts
 from tests.support.processes import command_of, descendants, jvm_of, lives, until
 from tests.support.sampled import Record, drawn
 from tests.support.two_days import DAYS
@@ -286,11 +286,6 @@ def _write_on(lake: Path, ready: Event, over: Event, told: SimpleQueue[dict[str,
         told.put(counts)
 
 
-def attempts(lake: Path) -> list[Path]:
-    """Find the files that tasks are writing; what a sample writes before them is none of theirs."""
-    return list((lake / "_staging").glob("*/attempts/*-*/*.part"))
-
-
 def assert_whole_or_absent(lake: Path) -> None:
     """Every day holds what its manifest names, late files here or where they go; all else lies in staging."""
     lie = {path.relative_to(lake).as_posix(): path for path in lake.glob("date=*/**/*.parquet")}
@@ -305,12 +300,6 @@ def assert_whole_or_absent(lake: Path) -> None:
     assert len(list(lake.glob("date=*"))) == len(lakes.manifests(lake))
     others = {path.name for path in lake.iterdir() if not path.name.startswith("date=")}
     assert others <= {"_staging", "_lock"}
-
-
-def assert_lock_free(lake: Path) -> None:
-    """The kernel has freed the lock of whoever died."""
-    with (lake / "_lock").open("ab") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 class killing_workers:

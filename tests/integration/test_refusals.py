@@ -31,11 +31,11 @@ from jobs.lake.port import LockHolder
 from jobs.lake.posix import PosixLake
 from jobs.spark import engine
 from jobs.spark.engine import Engine
-from tests.integration.test_kills import assert_lock_free
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeBroker, MakeTopic
 from tests.support.engine import FIRST, Command, Configured, Ended, Sections
 from tests.support.judged import assert_exact, midnight, night, said
+from tests.support.killed import assert_lock_free
 from tests.support.processes import command_of, descendants, jvm_of, until
 from tests.support.produce import Record, every, ms, order, send
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
-import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -16,6 +13,7 @@ from offsets.errors import ConfigError
 from offsets.kafka.client import Broker as Client
 from offsets.ranges import Offsets
 from tests.support.brokers import Broker, MakeTopic
+from tests.support.header_keys import send_header_keys
 from tests.support.produce import Transactions, every, ms, send
 
 AT = datetime(2026, 11, 18, 12, tzinfo=UTC)
@@ -49,23 +47,6 @@ def test_a_sample_ends_where_it_is_told_to(broker: Broker, topic: MakeTopic, cli
     assert len(client.sample(name, 1, 0, 3_000, 10 * size)) == 10
     assert [each.offset for each in client.sample(name, 1, 2_990, 9_999, 1 << 20)] == [*range(2_990, 3_000)]
     assert client.sample(name, 0, 0, 9, 1 << 20) == []
-
-
-def send_header_keys(servers: str, topic: str, keys: list[bytes], stamp: int) -> None:
-    """Produce records by librdkafka itself, since its Python client takes no key that is not UTF-8."""
-    shipped = Path(confluent_kafka.__file__).parents[1] / "confluent_kafka.libs"
-    library = ctypes.CDLL(str(next(shipped.glob("librdkafka*.so*"))))
-    library.rd_kafka_conf_new.restype = library.rd_kafka_new.restype = ctypes.c_void_p
-    conf, error = ctypes.c_void_p(library.rd_kafka_conf_new()), ctypes.create_string_buffer(512)
-    library.rd_kafka_conf_set(conf, b"bootstrap.servers", servers.encode(), error, ctypes.c_size_t(512))
-    producer = ctypes.c_void_p(library.rd_kafka_new(0, conf, error, ctypes.c_size_t(512)))
-    name, value, size = ctypes.c_char_p(topic.encode()), ctypes.c_char_p(b"v" * 2000), ctypes.c_size_t(2000)
-    for key in keys:
-        header = (9, ctypes.c_char_p(key), ctypes.c_char_p(b"1"), ctypes.c_size_t(1))
-        told = (1, name, 4, value, size, 7, 2, 8, ctypes.c_longlong(stamp), *header, 0)
-        assert library.rd_kafka_producev(producer, *told) == 0
-    assert library.rd_kafka_flush(producer, 10_000) == 0
-    library.rd_kafka_destroy(producer)
 
 
 def test_a_header_key_that_is_no_text_ends_no_sample_that_needs_none(

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from confluent_kafka.admin import AdminClient
 
-from tests.integration.test_kills import assert_lock_free, attempts
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, SECTIONS, Child, Command, merged
 from tests.support.judged import Said, assert_exact, midnight, night, said
+from tests.support.killed import assert_lock_free, attempts
 from tests.support.processes import descendants, lives, until
 from tests.support.produce import order, send
 

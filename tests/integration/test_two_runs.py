@@ -36,8 +36,8 @@ from tests.support.judged import Said, assert_exact, night
 from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
 from tests.support.sampled import Record, drawn
+from tests.support.three_days import FIRST, SECOND, THIRD, three_days
 from tests.support.two_days import DAYS
-from tests.unit.test_day import FIRST, SECOND, THIRD, three_days
 
 WAIT = 120.0
 ROUNDS = 200

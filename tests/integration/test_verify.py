@@ -28,7 +28,7 @@ from tests.support.local_engine import LocalEngine, order, pipeline
 from tests.support.memory_topic import Log, MemoryTopic, Record
 from tests.support.produce import Record as Sent
 from tests.support.produce import Transactions, ms
-from tests.unit.test_day import FIRST, SECOND, at
+from tests.support.three_days import FIRST, SECOND, at
 
 PARTITIONS = 2
 

@@ -22,14 +22,14 @@ from offsets.errors import ConfigError, ContractChanged, OffsetsLost
 from offsets.kafka import client as clients
 from offsets.plan import Accept
 from offsets.ranges import Range
-from tests.integration.test_sample import send_header_keys
 from tests.reference import Fate
-from tests.spark.test_topics import delete_before
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, MakePipeline
+from tests.support.header_keys import send_header_keys
 from tests.support.judged import midnight
 from tests.support.produce import Record, Transactions, every, order, send
+from tests.support.retention import delete_before
 
 NEXT = FIRST + timedelta(days=1)
 HOUR = timedelta(hours=1)

@@ -28,6 +28,7 @@ from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, MakePipeline
 from tests.support.judged import Said, assert_exact, midnight, night, said
 from tests.support.produce import Record, every, ms, order, send
+from tests.support.retention import delete_before
 
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]
 STEP = timedelta(minutes=10)
@@ -280,12 +281,6 @@ def recreate(admin: AdminClient, name: str) -> None:
             return
         assert time.monotonic() < deadline, made
         time.sleep(0.1)
-
-
-def delete_before(admin: AdminClient, name: str, partition: int, offset: int) -> None:
-    """Move the log's start, as retention would."""
-    asked = admin.delete_records([TopicPartition(name, partition, offset)])
-    assert [each.result(30).low_watermark for each in asked.values()] == [offset]
 
 
 def hurried(admin: AdminClient) -> None:

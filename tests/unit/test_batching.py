@@ -18,10 +18,10 @@ from jobs.task.parquet_writer import FileOptions, RollingWriter
 from jobs.task.small_files import merge_small_files
 from jobs.task.task import TaskSpec, run_task
 from offsets.verdict import Verdict
+from tests.support.bounds import BOUNDS, DAY, DAYS
 from tests.support.local_engine import RULES, order
+from tests.support.pieces import piece
 from tests.support.plain_files import FILES
-from tests.unit.test_classify import BOUNDS, DAY, DAYS
-from tests.unit.test_small_files import piece
 
 ROWS, BATCHES = 2_000, 30
 MIB = 1 << 20

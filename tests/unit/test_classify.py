@@ -11,64 +11,20 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.test_values import span
 
-from jobs.record.rules import RecordFormat, Tombstones
+from jobs.record.rules import RecordFormat
 from jobs.task.classify import CODE, VERDICTS, DayBounds, SettledOffsets, classify
-from offsets.checkpoint import Checkpoint, PartitionCheckpoint
-from offsets.contract import Accepted, Contract
-from offsets.day_plan import DayPlan
-from offsets.days import Day, day_in
+from offsets.days import day_in
 from offsets.instants import micros
-from offsets.plan import reads_of
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 from tests import reference
 from tests.reference import Fate
-from tests.support.local_engine import RULES
-from tests.support.manifests import TOPIC
+from tests.support.bounds import BOUNDS, DAY, DAYS, bounds_of
 
-FIRST = date(2026, 3, 27)
-DAYS = [day_in("Europe/Amsterdam", FIRST + timedelta(days=step)) for step in range(4)]
-DAY = DAYS[-1]  # 2026-03-30; 23 hours lie between the starts before it
 HOUR, DAY_LONG = 3_600_000_000, 86_400_000_000
 PAST, FUTURE = 30 * DAY_LONG, DAY_LONG
 START, END, LAKE = micros(DAY.start), micros(DAY.end), micros(DAYS[0].start)
-
-
-def bounds_of(
-    earlier: list[Day],
-    day: Day,
-    *,
-    skip: bool = False,
-    seen_until: int = 0,
-    pending: Offsets | None = None,
-    format: RecordFormat = RecordFormat.JSON,
-) -> DayBounds:
-    pending = pending or Offsets()
-    part = PartitionCheckpoint(partition=0, seen_until=seen_until, pending=pending, anchor=None)
-    read = replace(
-        span(part.next_from_offset, seen_until, seen_until + 9),
-        reads=reads_of(pending, seen_until, seen_until + 9),
-    )
-    plan = DayPlan(
-        day=day,
-        topic=TOPIC,
-        contract=Contract({}),
-        accepted=Accepted(),
-        consumed=Checkpoint(topic=TOPIC, partitions=(part,)),
-        earlier=tuple(earlier),
-        spans=(read,),
-        first_offsets=(),
-        cleanup_policy="delete",
-        headroom_hours=None,
-        risks=(),
-    )
-    tombstones = Tombstones.SKIP if skip else Tombstones.QUARANTINE
-    return DayBounds.of(plan, replace(RULES, tombstones=tombstones, format=format))
-
-
-BOUNDS = bounds_of(DAYS[:-1], DAY)
 
 
 def judge(

@@ -18,10 +18,8 @@ from typing import Any
 
 import pytest
 import structlog
-from typer.testing import CliRunner
 
 import jobs.context
-from jobs.cli.commands import app
 from jobs.context import Pipeline
 from jobs.daily import run_day
 from jobs.lake.port import LockHolder
@@ -29,10 +27,11 @@ from jobs.lake.posix import PosixLake
 from jobs.record.columns import Column, parse_type
 from offsets.errors import RunFailed
 from offsets.plan import Accept
+from tests.support.command_line import document, invoke
+from tests.support.lake_parts import part
 from tests.support.local_engine import LocalEngine, pipeline, settings
 from tests.support.memory_topic import MemoryTopic
-from tests.unit.test_day import FIRST, SECOND, a_lake, three_days
-from tests.unit.test_verify import part
+from tests.support.three_days import FIRST, SECOND, a_lake, three_days
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 CONFIG = """\
@@ -103,18 +102,6 @@ def in_memory(config: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch)
 
 
 NOW = datetime(2026, 3, 31, 0, tzinfo=UTC)
-
-
-def invoke(*arguments: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
-    if done.exception and not isinstance(done.exception, SystemExit):
-        raise done.exception
-    return done.exit_code, done.stdout, done.stderr
-
-
-def document(*arguments: object) -> tuple[int, dict[str, Any]]:
-    code, stdout, _ = invoke(*arguments, "--json")
-    return code, json.loads(stdout)
 
 
 # -- usage

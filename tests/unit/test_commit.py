@@ -23,10 +23,10 @@ from offsets.manifest import Manifest
 from offsets.manifest_text import from_json
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
+from tests.support.audited import made
+from tests.support.bounds import DAY, DAYS
 from tests.support.lake import files
 from tests.support.local_engine import Crash
-from tests.unit.test_audit import made
-from tests.unit.test_classify import DAY, DAYS
 
 STAMP = RunStamp(
     run_id="r1",

@@ -15,42 +15,10 @@ from offsets.errors import ConfigError, DayExists, EarlierDayMissing, LedgerBrok
 from offsets.manifest import Manifest
 from offsets.manifest_text import _checksum, to_json
 from offsets.ranges import Offsets
-from tests.support.manifests import checkpoint, empty
+from tests.support.chain import FIRST, Folders, chain
+from tests.support.manifests import checkpoint
 
-FIRST = date(2026, 3, 28)
 SECOND, THIRD = FIRST + timedelta(days=1), FIRST + timedelta(days=2)
-
-
-class Folders:
-    """A lake of texts: what a `LedgerReader` gives."""
-
-    def __init__(self, *manifests: Manifest) -> None:
-        self.texts: dict[date, bytes | None] = {each.day.date: to_json(each) for each in manifests}
-
-    def days(self) -> list[date]:
-        return sorted(self.texts)
-
-    def has_day(self, day: date) -> bool:
-        return day in self.texts
-
-    def has_manifest(self, day: date) -> bool:
-        return self.texts.get(day) is not None
-
-    def manifest_text(self, day: date) -> bytes | None:
-        return self.texts.get(day)
-
-    def offset_lists(self, day: date, at: int, size: int) -> bytes:
-        return b""
-
-    def manifest_place(self, day: date) -> str:
-        return f"date={day}/_manifest.json"
-
-
-def chain(days: int = 3) -> list[Manifest]:
-    made: list[Manifest] = []
-    for step in range(days):
-        made.append(empty(FIRST + timedelta(days=step), made[-1] if made else None))
-    return made
 
 
 def ledger_of(manifests: list[Manifest]) -> Ledger:

@@ -27,26 +27,12 @@ from jobs.config.strict_yaml import parse
 from jobs.record.columns import Decimal
 from jobs.record.rules import RecordFormat, TimeFormat, Tombstones
 from offsets.errors import ConfigError
+from tests.support.config_text import SMALLEST
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "conf" / "example.yaml"
 HUNTER = "hunter2-Zq9"
 
-SMALLEST = """\
-topic: orders
-kafka:
-  bootstrap_servers: localhost:9092
-day:
-  zone: Europe/Amsterdam
-  first: 2026-11-01
-event_time:
-  field: created_at
-record:
-  columns:
-    order_id: string
-lake:
-  path: ./lake/orders
-"""
 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 

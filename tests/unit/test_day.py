@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import shutil
-import tempfile
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -53,56 +50,9 @@ from tests.reference import Fate, Place
 from tests.support.lake import files, places
 from tests.support.local_engine import RULES, Crash, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic, Transaction
+from tests.support.three_days import FIRST, SECOND, STARTS, THIRD, a_lake, at, orders, three_days
 
-FIRST, SECOND, THIRD = date(2026, 3, 28), date(2026, 3, 29), date(2026, 3, 30)
-"""In Europe/Amsterdam; the second has 23 hours."""
-STARTS = {
-    FIRST: datetime(2026, 3, 27, 23, tzinfo=UTC),
-    SECOND: datetime(2026, 3, 28, 23, tzinfo=UTC),
-    THIRD: datetime(2026, 3, 29, 22, tzinfo=UTC),
-    date(2026, 3, 31): datetime(2026, 3, 30, 22, tzinfo=UTC),
-}
 MICRO = timedelta(microseconds=1)
-
-
-def at(day: date, hours: float) -> datetime:
-    """Give an instant by the hours since a day's start."""
-    return STARTS[day] + timedelta(hours=hours)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
-
-
-def orders(topic: MemoryTopic, day: date, count: int = 6, partition: int | None = None) -> None:
-    """Produce records of one day, spread over it, and over the partitions where none is named."""
-    for number in range(count):
-        when = at(day, 1 + 20 * number / count)
-        topic.produce(number % len(topic.logs) if partition is None else partition, order(when), when)
-
-
-def three_days(topic: MemoryTopic) -> None:
-    """Produce three days with all kinds of records."""
-    for day in (FIRST, SECOND, THIRD):
-        orders(topic, day)
-        topic.produce(0, b"not json", at(day, 21))
-        topic.produce(0, order(at(day, 25)), at(day, 21))  # of a later day, for those of 23 and 24 hours
-        if day != FIRST:
-            topic.produce(0, order(at(day, -3)), at(day, 21.5))  # late
-    topic.marker(0, at(THIRD, 22))
-
-
-@cache
-def a_lake(count: int) -> Path:
-    """Give a lake of the first of three days, made once; copy it, never change it."""
-    topic = MemoryTopic(2)
-    three_days(topic)
-    folder = Path(tempfile.mkdtemp(prefix="kafka-daily-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    for day in (FIRST, SECOND, THIRD)[:count]:
-        run_day(pipeline(folder / "lake", topic), day)
-    return folder / "lake"
 
 
 # -- where records go

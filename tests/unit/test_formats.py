@@ -30,9 +30,9 @@ from offsets.commit_log import read_ledger
 from offsets.errors import BrokerBehind
 from offsets.instants import micros
 from offsets.verdict import Verdict
+from tests.support.config_text import SMALLEST
 from tests.support.local_engine import RULES, pipeline
 from tests.support.memory_topic import MemoryTopic
-from tests.unit.test_config import SMALLEST
 
 DAY = date(2026, 3, 28)
 NOON = datetime(2026, 3, 28, 11, tzinfo=UTC)

@@ -12,11 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.inner_pytest import BARE, WAITS
 from tests.support.processes import descendants, lives, until
 
-ROOT = Path(__file__).parents[2]
-BARE = {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-"""The variables of a pytest that starts in half the time, without the plugins that are installed."""
 PROGRAM = """
 import os, sys
 from tests import lanes
@@ -34,20 +32,6 @@ REPORTS = """
 import os
 from pathlib import Path
 def test_it(): Path("{name}").write_text(os.environ.get("KAFKA_DAILY_TEST_REPORT", "none"))
-"""
-WAITS = """
-import subprocess, time
-from pathlib import Path
-import pytest
-@pytest.fixture
-def started():
-    with subprocess.Popen(["sleep", "300"], start_new_session=True) as child:
-        yield
-        child.kill()
-    Path("torn down by {name}").touch()
-def test_it(started):
-    Path("{name} waits").touch()
-    time.sleep(300)
 """
 HANGS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN)\n" + WAITS
 

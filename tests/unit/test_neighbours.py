@@ -12,8 +12,8 @@ from offsets.contract import Accepted
 from offsets.errors import ConfigError, LedgerBroken
 from offsets.manifest import FORMAT_VERSION
 from offsets.neighbours import read_history
+from tests.support.chain import FIRST, Folders, chain
 from tests.support.manifests import checkpoint, full
-from tests.unit.test_commit_log import FIRST, Folders, chain
 
 DAYS = [FIRST + timedelta(days=step) for step in range(5)]
 

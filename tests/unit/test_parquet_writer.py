@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import random
 import stat
 from collections.abc import Iterator, Sequence
 from datetime import date
@@ -17,7 +16,6 @@ import pytest
 
 from jobs.lake.files import numbered_files
 from jobs.lake.store import System
-from jobs.record.schema import INSTANT
 from jobs.task.parquet_writer import LIMIT, ROW_GROUP_BYTES, FileOptions, RollingWriter, read_back
 from jobs.task.result import WrittenFile
 from offsets.errors import StoreFailed
@@ -25,31 +23,7 @@ from offsets.manifest import FileOffsets
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 from tests.support.plain_files import FILES
-
-SCHEMA = pa.schema(
-    [
-        pa.field("event_time", INSTANT, nullable=False),
-        pa.field("kafka_partition", pa.int32(), nullable=False),
-        pa.field("kafka_offset", pa.int64(), nullable=False),
-        pa.field("value", pa.binary()),
-    ]
-)
-ORIGIN = {"topic": "orders", "day": "2026-03-28", "run": "r1"}
-KIB, MIB = 1 << 10, 1 << 20
-SEED = random.Random(7)
-
-
-def batch(first: int, values: Sequence[bytes | None], partition: int = 0) -> pa.RecordBatch:
-    rows = len(values)
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.array(range(first, first + rows), pa.int64()).cast(INSTANT),
-            pa.array([partition] * rows, pa.int32()),
-            pa.array(range(first, first + rows), pa.int64()),
-            pa.array(values, pa.binary()),
-        ],
-        schema=SCHEMA,
-    )
+from tests.support.rows import KIB, MIB, ORIGIN, SCHEMA, batch, noise
 
 
 def writer(
@@ -57,10 +31,6 @@ def writer(
 ) -> RollingWriter:
     options = FileOptions(target_size=target, compression="zstd", origin=ORIGIN)
     return RollingWriter(numbered_files(FILES, str(folder)), SCHEMA, verdict, day, options)
-
-
-def noise(size: int) -> bytes:
-    return SEED.randbytes(size)
 
 
 def dull(size: int) -> bytes:

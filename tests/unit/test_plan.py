@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -30,21 +30,7 @@ from offsets.plan import MOST_RANGES, Accept, Terms, bounds, next_checkpoint, pl
 from offsets.ranges import Offsets
 from tests.support.manifests import CONTRACT, TOPIC, empty
 from tests.support.memory_topic import MemoryTopic, Transaction
-
-FIRST, SECOND = date(2026, 5, 1), date(2026, 5, 2)
-ZONE = "Europe/Amsterdam"
-NOW = datetime(2026, 5, 4, tzinfo=UTC)
-TERMS = Terms(
-    zone=ZONE,
-    grace=timedelta(hours=1),
-    headroom=timedelta(hours=24),
-    future=timedelta(days=1),
-    contract=CONTRACT,
-)
-
-
-def at(day: date, hours: float) -> datetime:
-    return day_in(ZONE, day).start + timedelta(hours=hours)
+from tests.support.planning import FIRST, NOW, SECOND, TERMS, ZONE, at
 
 
 def first_plan(topic: MemoryTopic, terms: Terms = TERMS, now: datetime = NOW) -> DayPlan:

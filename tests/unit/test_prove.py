@@ -14,9 +14,9 @@ import pytest
 
 from tests import prove
 from tests.lanes import Lane
+from tests.support.inner_pytest import BARE, WAITS
 from tests.support.processes import descendants, lives, until
 from tests.support.sampled import ALL
-from tests.unit.test_lanes import BARE, WAITS
 
 SUITE = """
 import pytest

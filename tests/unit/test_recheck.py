@@ -19,7 +19,7 @@ from offsets.manifest import Gaps
 from offsets.plan import next_checkpoint, plan_day
 from offsets.ranges import Offsets
 from tests.support.memory_topic import MemoryTopic
-from tests.unit.test_plan import FIRST, NOW, TERMS, ZONE, at
+from tests.support.planning import FIRST, NOW, TERMS, ZONE, at
 
 
 def planned(topic: MemoryTopic) -> DayPlan:

@@ -23,9 +23,9 @@ from jobs.task.batch_limit import COUNTED, LARGE_MESSAGE, LARGE_RECORD, WEIGHED,
 from offsets.checkpoint import PartitionCheckpoint
 from offsets.day_plan import DayPlan
 from offsets.ranges import Offsets
+from tests.support.bounds import DAY
 from tests.support.manifests import full
-from tests.unit.test_classify import DAY
-from tests.unit.test_values import plan, span
+from tests.support.spans import plan, span
 
 MIB = 1 << 20
 

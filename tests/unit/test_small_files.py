@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 from datetime import date
-from itertools import count
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from jobs.task.parquet_writer import FileOptions, RollingWriter, read_back
+from jobs.task.parquet_writer import RollingWriter, read_back
 from jobs.task.result import WrittenFile
 from jobs.task.small_files import merge_small_files
 from offsets.verdict import Verdict
+from tests.support.pieces import LATE, OPTIONS, piece
 from tests.support.plain_files import FILES
-from tests.unit.test_parquet_writer import MIB, ORIGIN, SCHEMA, batch, noise
-
-OPTIONS = FileOptions(target_size=MIB, compression="zstd", origin=ORIGIN)
-LATE = date(2026, 3, 27)
-_NAMES = count()
-
-
-def piece(
-    folder: Path,
-    first: int,
-    rows: int = 3,
-    verdict: Verdict = Verdict.LATE,
-    day: date | None = LATE,
-    size: int = 1,
-) -> WrittenFile:
-    writer = RollingWriter(
-        lambda: FILES.create_file(f"{folder}/piece-{next(_NAMES)}.part"), SCHEMA, verdict, day, OPTIONS
-    )
-    writer.add(batch(first, [noise(size) for _ in range(rows)]))
-    (file,) = writer.close()
-    return file
+from tests.support.rows import MIB, SCHEMA, batch
 
 
 def offsets(files: list[WrittenFile]) -> list[int]:

@@ -18,10 +18,10 @@ from jobs.lake.posix import PosixLake
 from jobs.lake.status import Amended, status, whereabouts
 from offsets.commit_log import Ledger
 from offsets.errors import LedgerBroken
+from tests.support.lake_parts import a_lossy_lake, manifest_of
 from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
-from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, three_days
-from tests.unit.test_verify import a_lossy_lake, manifest_of
+from tests.support.three_days import FIRST, SECOND, THIRD, a_lake, three_days
 
 NOW = datetime(2026, 4, 1, 12, tzinfo=UTC)
 DAYS = (FIRST, SECOND, THIRD)

@@ -26,7 +26,7 @@ from tests.reference import Fate
 from tests.support.lake import places
 from tests.support.local_engine import RULES, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic, Transaction
-from tests.unit.test_day import FIRST, SECOND, THIRD, at, lake, orders
+from tests.support.three_days import FIRST, SECOND, THIRD, at, lake, orders
 
 __all__ = ["lake"]
 

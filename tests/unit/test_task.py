@@ -32,10 +32,10 @@ from offsets.errors import AuditFailed, StoreFailed
 from offsets.kafka.reader import digest_of
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
+from tests.support.bounds import BOUNDS, DAY, DAYS
 from tests.support.local_engine import RULES, Crash, order, rows_of
 from tests.support.memory_topic import Record
 from tests.support.plain_files import FILES
-from tests.unit.test_classify import BOUNDS, DAY, DAYS
 
 NOON = DAY.start + timedelta(hours=12)
 STAMP = int(NOON.timestamp() * 1000)
@@ -136,7 +136,7 @@ def test_an_offset_that_comes_twice_is_a_failure(tmp_path: Path, batches: list[l
 def test_what_is_settled_already_is_counted_and_not_even_decoded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from tests.unit.test_classify import bounds_of
+    from tests.support.bounds import bounds_of
 
     bounds = bounds_of(DAYS[:-1], DAY, seen_until=6, pending=Offsets([(2, 3)]))
     decoded: list[int] = []

@@ -27,10 +27,10 @@ from offsets.errors import ConfigError, DayNotOver
 from offsets.kafka.reader import TopicDescription
 from offsets.verdict import Verdict
 from tests.support import local_engine
+from tests.support.command_line import document, invoke
 from tests.support.local_engine import LocalEngine, order
 from tests.support.memory_topic import MemoryTopic
 from tests.support.processes import until
-from tests.unit.test_cli import document, invoke
 
 FIRST = date(2026, 3, 28)
 NOON = datetime(2026, 3, 28, 12, tzinfo=UTC)

@@ -10,17 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint, TopicIdentity
-from offsets.contract import Accepted, Contract
-from offsets.day_plan import DayPlan, EndFrom, Evidence, Span, StartFrom
+from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint
+from offsets.contract import Contract
 from offsets.days import Day, day_in, midnight
 from offsets.instants import micros, millis
 from offsets.manifest import DataFile, FileOffsets, Tally
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
+from tests.support.spans import TOPIC, plan, span
 
-TOPIC = TopicIdentity(name="orders", topic_id="t", cluster_id="c")
-EVIDENCE = Evidence(start=StartFrom.CHECKPOINT, start_detail="", end=EndFrom.IDLE, end_detail="")
 HOUR = timedelta(hours=1)
 ZONES = sorted(
     zone for zone in available_timezones() if "/" in zone and not zone.startswith(("posix", "right"))
@@ -30,36 +28,6 @@ ZONES = sorted(
 def part(seen_until: int, pending: Offsets | None = None, partition: int = 0) -> PartitionCheckpoint:
     return PartitionCheckpoint(
         partition=partition, seen_until=seen_until, pending=pending or Offsets(), anchor=None
-    )
-
-
-def span(from_: int, seen: int, until: int, reads: Offsets | None = None, partition: int = 0) -> Span:
-    read = Offsets.between(from_, until) if reads is None else reads
-    return Span(
-        partition=partition,
-        from_offset=from_,
-        seen_until=seen,
-        until_offset=until,
-        reads=read,
-        evidence=EVIDENCE,
-    )
-
-
-def plan(
-    day: Day, spans: list[Span], parts: list[PartitionCheckpoint], earlier: tuple[Day, ...] = ()
-) -> DayPlan:
-    return DayPlan(
-        day=day,
-        topic=TOPIC,
-        contract=Contract({}),
-        accepted=Accepted(),
-        consumed=Checkpoint(topic=TOPIC, partitions=tuple(parts)),
-        earlier=earlier,
-        spans=tuple(spans),
-        first_offsets=(),
-        cleanup_policy="delete",
-        headroom_hours=None,
-        risks=(),
     )
 
 

@@ -36,37 +36,23 @@ from jobs.verify.manifests import Summary, day_problems, read_chain
 from jobs.verify.result import DayLedger, Verified
 from jobs.verify.run import verify
 from offsets.checkpoint import Checkpoint, LostOffsets
-from offsets.commit_log import read_manifest
 from offsets.contract import Accepted
 from offsets.days import runs_of
 from offsets.errors import ConfigError
 from offsets.manifest import DataFile, FileOffsets, Manifest, Tally
 from offsets.manifest_text import MANIFEST_NAME, from_json, to_json
-from offsets.plan import Accept
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 from tests.support.lake import places
+from tests.support.lake_parts import a_lossy_lake, manifest_of, part
 from tests.support.local_engine import RULES, order, pipeline
 from tests.support.manifests import empty, full
 from tests.support.memory_topic import MemoryTopic, Transaction
 from tests.support.plain_files import FILES
-from tests.unit.test_day import FIRST, SECOND, THIRD, a_lake, at, orders, three_days
+from tests.support.three_days import FIRST, SECOND, THIRD, at, orders
 
 DAYS = (FIRST, SECOND, THIRD)
 LEVELS = (Level.FILES, Level.RECORDS)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    """Give a lake whose late rows were set aside."""
-    return Path(shutil.copytree(a_lake(3), tmp_path / "lake"))
-
-
-@pytest.fixture
-def topic() -> MemoryTopic:
-    made = MemoryTopic(2)
-    three_days(made)
-    return made
 
 
 @pytest.fixture
@@ -91,12 +77,6 @@ def against(lake: Path, topic: MemoryTopic) -> list[str]:
     return list(look(lake, Level.KAFKA, topic).problems)
 
 
-def manifest_of(lake: Path, day: date) -> Manifest:
-    manifest = read_manifest(PosixLake(lake), day)
-    assert manifest is not None
-    return manifest
-
-
 def reseal(lake: Path, day: date, change: Callable[[Manifest], Manifest]) -> None:
     """Change a manifest and give it the checksum that fits."""
     place = Path(PosixLake(lake).manifest_place(day))
@@ -108,10 +88,6 @@ def refile(lake: Path, day: date, old: DataFile, new: DataFile) -> None:
     reseal(
         lake, day, lambda own: replace(own, files=tuple(new if each == old else each for each in own.files))
     )
-
-
-def part(lake: Path, day: date = SECOND) -> Path:
-    return min((lake / f"date={day}").glob("part-*.parquet"))
 
 
 def rewritten(lake: Path, day: date, verdict: Verdict, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -442,18 +418,6 @@ def test_a_marker_that_is_read_over_behind_a_pending_record_is_a_gap_and_not_set
     assert found.problems == ()
     second = found.ledger[1]
     assert (second.verdicts["already_settled"], second.gaps_proved, second.unexplained) == (6, 1, 0)
-
-
-def a_lossy_lake(lake: Path) -> MemoryTopic:
-    """Settle two days, the second of which found its first offsets gone."""
-    topic = MemoryTopic(2)
-    three_days(topic)
-    run_day(pipeline(lake, topic), FIRST)
-    start = manifest_of(lake, FIRST).next.partitions[1].next_from_offset
-    topic.retain_from(1, start + 2)
-    lost = LostOffsets(partition=1, from_offset=start, until_offset=start + 2)
-    run_day(pipeline(lake, topic, accept=Accept(loss=(lost,))), SECOND)
-    return topic
 
 
 def test_a_lossy_day_is_told_and_is_no_problem(tmp_path: Path) -> None:

@@ -1,0 +1,22 @@
+"""The command line, called in this process, and the document that it prints."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from typer.testing import CliRunner
+
+from jobs.cli.commands import app
+
+
+def invoke(*arguments: object) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    if done.exception and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def document(*arguments: object) -> tuple[int, dict[str, Any]]:
+    code, stdout, _ = invoke(*arguments, "--json")
+    return code, json.loads(stdout)
