@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from datetime import date
 from pathlib import Path
-
-import pytest
 
 from jobs.daily import run_day
 from jobs.lake.posix import PosixLake
@@ -16,20 +13,7 @@ from offsets.manifest import Manifest
 from offsets.plan import Accept
 from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
-from tests.support.three_days import FIRST, SECOND, a_lake, three_days
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    """Give a lake whose late rows were set aside."""
-    return Path(shutil.copytree(a_lake(3), tmp_path / "lake"))
-
-
-@pytest.fixture
-def topic() -> MemoryTopic:
-    made = MemoryTopic(2)
-    three_days(made)
-    return made
+from tests.support.three_days import FIRST, SECOND, three_days
 
 
 def manifest_of(lake: Path, day: date) -> Manifest:

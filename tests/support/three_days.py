@@ -9,8 +9,6 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from jobs.daily import run_day
 from tests.support.local_engine import order, pipeline
 from tests.support.memory_topic import MemoryTopic
@@ -28,11 +26,6 @@ STARTS = {
 def at(day: date, hours: float) -> datetime:
     """Give an instant by the hours since a day's start."""
     return STARTS[day] + timedelta(hours=hours)
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> Path:
-    return tmp_path / "lake"
 
 
 def orders(topic: MemoryTopic, day: date, count: int = 6, partition: int | None = None) -> None:

@@ -52,6 +52,12 @@ from tests.support.local_engine import RULES, Crash, LocalEngine, order, pipelin
 from tests.support.memory_topic import MemoryTopic, Transaction
 from tests.support.three_days import FIRST, SECOND, STARTS, THIRD, a_lake, at, orders, three_days
 
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
+
 MICRO = timedelta(microseconds=1)
 
 

@@ -26,7 +26,13 @@ from tests.reference import Fate
 from tests.support.lake import places
 from tests.support.local_engine import RULES, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic, Transaction
-from tests.support.three_days import FIRST, SECOND, THIRD, at, lake, orders
+from tests.support.three_days import FIRST, SECOND, THIRD, at, orders
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    return tmp_path / "lake"
+
 
 __all__ = ["lake"]
 

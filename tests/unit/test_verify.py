@@ -49,7 +49,21 @@ from tests.support.local_engine import RULES, order, pipeline
 from tests.support.manifests import empty, full
 from tests.support.memory_topic import MemoryTopic, Transaction
 from tests.support.plain_files import FILES
-from tests.support.three_days import FIRST, SECOND, THIRD, at, orders
+from tests.support.three_days import FIRST, SECOND, THIRD, a_lake, at, orders, three_days
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Path:
+    """Give a lake whose late rows were set aside."""
+    return Path(shutil.copytree(a_lake(3), tmp_path / "lake"))
+
+
+@pytest.fixture
+def topic() -> MemoryTopic:
+    made = MemoryTopic(2)
+    three_days(made)
+    return made
+
 
 DAYS = (FIRST, SECOND, THIRD)
 LEVELS = (Level.FILES, Level.RECORDS)
