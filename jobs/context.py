@@ -45,7 +45,7 @@ class Engine(Protocol):
         self,
         topic: str,
         reads: Mapping[int, Offsets],
-        order: TaskSpec,
+        spec: TaskSpec,
         *,
         tasks: int,
         piece: int,

@@ -24,9 +24,9 @@ from jobs.day.carry_over import (
     held_between,
     kept_of,
     require_all_brought,
-    require_no_strangers,
+    require_no_unknown_files,
     require_still_there,
-    strangers_in,
+    unknown_files_in,
 )
 from jobs.day.compare import require_same_verdicts, with_recorded_anchors
 from jobs.day.execute import (
@@ -69,7 +69,7 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         removed = not pipeline.lake.has_manifest(day) and bool(pipeline.lake.amended_by(day))
         history = read_history(pipeline.lake, day, removed=removed)
         _require_nothing_accepted(pipeline, history)
-        require_no_strangers(pipeline.lake, history, pipeline.settings.topic)
+        require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
         require_all_brought(pipeline.lake, history)
         if history.newest:
             finish_moves(pipeline.lake, history.newest, leave_gone=history.newest is not history.own)
@@ -80,7 +80,7 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
             plan = planned.plan
             kept = kept_of(pipeline.lake, history, pipeline.settings.topic)
             figures.update(offsets=plan.offsets, revision=kept.revision)
-        with staging(pipeline, day, lambda staged: _holds_strangers(pipeline, history, staged)) as staged:
+        with staging(pipeline, day, lambda staged: _holds_unknown_files(pipeline, history, staged)) as staged:
             if pipeline.lake.has_day(day):
                 pipeline.lake.require_replace(staged)
             started = pipeline.now()
@@ -95,7 +95,7 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
                 remade = tuple(remake(pipeline, history, kept.damaged, staged))
                 figures.update(files=len(audited.files), remade=len(remade))
             with stages.observed(Stage.COMMIT) as figures:
-                require_no_strangers(pipeline.lake, history, pipeline.settings.topic)
+                require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
                 amend = recorded is None and pipeline.settings.late is Late.AMEND
                 manifest = _exchange(pipeline, staged, audited, kept, remade, started, amend=amend)
                 figures.update(run=pipeline.run_id, revision=manifest.revision)
@@ -106,11 +106,11 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
 
 
-def _holds_strangers(pipeline: Pipeline, history: History, staged: str) -> bool:
+def _holds_unknown_files(pipeline: Pipeline, history: History, staged: str) -> bool:
     """Return whether somebody wrote into the old folder just before the exchange, and name what."""
     lake, old = pipeline.lake, f"{staged}/{STAGED_DAY}"
     try:
-        strange = strangers_in(lake, old, history, pipeline.settings.topic)
+        strange = unknown_files_in(lake, old, history, pipeline.settings.topic)
         strange = [lake.place(f"{old}/{name}") for name in strange]
     except StoreFailed as refused:  # the day is committed, and what cannot be seen is kept too
         strange = [f"{refused.found} when trying {refused.expected}"]
@@ -157,9 +157,9 @@ def _plan_anew(pipeline: Pipeline, history: History) -> PlannedRun:
     if plan.compacted is not False:
         raise _compacted(plan.cleanup_policy)
     held = held_between(pipeline.lake, history, plan.topic.name)
-    edges = pipeline.broker().watermarks(plan.topic.name, [span.partition for span in plan.spans])
+    log_offsets = pipeline.broker().log_offsets(plan.topic.name, [span.partition for span in plan.spans])
     spans = [
-        _reaching(span, part.pending, held[span.partition], edges[span.partition].last_stable)
+        _reaching(span, part.pending, held[span.partition], log_offsets[span.partition].last_stable)
         if span.partition in held
         else span
         for span, part in zip(plan.spans, plan.consumed.partitions, strict=True)
@@ -231,7 +231,9 @@ def _plan(pipeline: Pipeline, history: History, recorded: RecordedDay) -> DayPla
     require_retained(pipeline, recorded.spans)
     earlier = history.earlier
     old = recorded.manifest.accepted if recorded.manifest else Accepted()
-    contract = pipeline.settings.rules.contract(pipeline.settings.zone, (earlier or (recorded.day,))[0].date)
+    contract = pipeline.settings.rules.contract(
+        pipeline.settings.day.zone, (earlier or (recorded.day,))[0].date
+    )
     changes = _changes(pipeline, contract, recorded)
     return recorded.plan(
         earlier=earlier,

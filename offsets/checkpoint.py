@@ -99,7 +99,7 @@ class PartitionCheckpoint:
         """The offset at which the next run starts to read."""
         return self.pending.first if len(self.pending) else self.seen_until
 
-    def after(self, *lost: LostOffsets) -> PartitionCheckpoint:
+    def without(self, *lost: LostOffsets) -> PartitionCheckpoint:
         """Return the checkpoint without what was lost; losses of other partitions change nothing.
 
         The plan accepts only the loss from `next_from_offset` to the log's start.
@@ -128,9 +128,9 @@ class Checkpoint:
         """Return one partition's checkpoint, or None where the partition was not known."""
         return next((part for part in self.partitions if part.partition == partition), None)
 
-    def after(self, *lost: LostOffsets) -> Checkpoint:
+    def without(self, *lost: LostOffsets) -> Checkpoint:
         """Return the checkpoint without what was lost."""
-        return replace(self, partitions=tuple(part.after(*lost) for part in self.partitions))
+        return replace(self, partitions=tuple(part.without(*lost) for part in self.partitions))
 
     def goes_on_from(self, older: Checkpoint) -> bool:
         """Return whether it holds all that an older one holds, unchanged; it may hold new partitions too.

@@ -257,7 +257,7 @@ def check_link(before: Manifest, after: Manifest) -> None:
         raise _broken(
             f"{before.day.date} ends at {before.day.end}, {after.day.date} starts at {after.day.start}"
         )
-    if not after.consumed.goes_on_from(before.next.after(*after.accepted.loss)):
+    if not after.consumed.goes_on_from(before.next.without(*after.accepted.loss)):
         raise _broken(f"{after.day.date} did not start from the checkpoint of {before.day.date}")
     if (
         before.earlier is not None

@@ -118,7 +118,7 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
     for partition, looked in sorted(found.partitions.items()):
         checkpoint = known.get(partition) if known else None
         if checkpoint:
-            checkpoint = checkpoint.after(*losses)
+            checkpoint = checkpoint.without(*losses)
             how, detail = _continue(checkpoint, looked, is_compacted(policy))
         else:
             checkpoint, detail, voucher = _begin(
@@ -199,19 +199,19 @@ def _continue(
     checkpoint: PartitionCheckpoint, looked: PartitionSurvey, compacted: bool | None
 ) -> tuple[StartFrom, str]:
     """Check that the log is still the one that a checkpoint is of, and return how its span starts."""
-    part, seen, edges = checkpoint.partition, checkpoint.seen_until, looked.edges
-    if seen > edges.high:
-        raise _changed(f"partition {part} to reach offset {seen}", f"a high watermark of {edges.high}")
+    part, seen, log_offsets = checkpoint.partition, checkpoint.seen_until, looked.log_offsets
+    if seen > log_offsets.high:
+        raise _changed(f"partition {part} to reach offset {seen}", f"a high watermark of {log_offsets.high}")
     behind = seen > looked.stable_after
     if looked.after_anchor or not behind:  # an anchor above the LSO cannot be read yet
-        check_anchor(checkpoint, edges.log_start, looked.after_anchor, compacted)
+        check_anchor(checkpoint, log_offsets.log_start, looked.after_anchor, compacted)
     if behind:
         raise _behind(part, f"offset {seen}", looked.stable_after)
     pending = len(checkpoint.pending)
     detail = f"the checkpoint, with {pending} pending" if pending else "the checkpoint"
     return (
         StartFrom.CHECKPOINT,
-        f"{detail}; {_anchor_evidence(checkpoint, edges.log_start, looked.after_anchor)}",
+        f"{detail}; {_anchor_evidence(checkpoint, log_offsets.log_start, looked.after_anchor)}",
     )
 
 
@@ -220,7 +220,7 @@ def _lost(known: Checkpoint | None, found: Survey) -> list[LostOffsets]:
     return [
         LostOffsets(partition=part.partition, from_offset=part.next_from_offset, until_offset=log_start)
         for part in (known.partitions if known else ())
-        if part.next_from_offset < (log_start := found.partitions[part.partition].edges.log_start)
+        if part.next_from_offset < (log_start := found.partitions[part.partition].log_offsets.log_start)
     ]
 
 
@@ -304,7 +304,7 @@ def _begin(
 ) -> tuple[PartitionCheckpoint, str, str | None]:
     """Return (checkpoint, evidence, what --accept-start accepted or None) for a partition without one."""
     assert looked.start is not None, "the survey looks for the start of every unknown partition"
-    start, log_start = looked.start, looked.edges.log_start
+    start, log_start = looked.start, looked.log_offsets.log_start
     begun = PartitionCheckpoint(
         partition=partition, seen_until=start.offset, pending=Offsets(), anchor=start.anchor
     )

@@ -327,8 +327,8 @@ def status(config: Config = None, json: Json = False) -> None:
         settings = load(_one(config))
         found = look(
             PosixLake(settings.lake.path),
-            settings.first,
-            lambda ledger, day: bounds(day, settings.zone, ledger.newest).end + settings.grace,
+            settings.day.first,
+            lambda ledger, day: bounds(day, settings.day.zone, ledger.newest).end + settings.day.grace,
             datetime.now(UTC),
         )
         tables.document(found) if json else tables.statuses(found)

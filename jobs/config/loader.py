@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 from jobs.config.checks import check, file_sizes, rules
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
-from jobs.config.schema import ConfigFile, Late
+from jobs.config.schema import ConfigFile, DaySection, InvalidSection, Late
 from jobs.config.secrets import References, ResolvedText, Secret, Unresolved
 from jobs.config.security import ClientOptions, Options, client_options
 from jobs.config.strict_yaml import NotYaml, Tree, parse
@@ -53,19 +53,15 @@ class LakeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that a configuration says, checked; `invalid_limit` is a share, 0.001 for 0.1 %."""
+    """All that a configuration says, checked, in the file's own shape; `record` and its like are `rules`."""
 
     path: Path
     topic: str
     kafka: KafkaSettings
-    zone: str
-    first: date
-    grace: timedelta
-    headroom: timedelta
+    day: DaySection
     rules: Rules
     lake: LakeSettings
-    invalid_limit: float
-    invalid_floor: int
+    invalid: InvalidSection
     late: Late
     spark: Mapping[str, str] = field(repr=False)
 
@@ -167,10 +163,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
             client={"bootstrap.servers": servers, **options.librdkafka},
             spark={f"kafka.{name}": value for name, value in java.items()},
         ),
-        zone=config.day.zone,
-        first=config.day.first,
-        grace=config.day.grace,
-        headroom=config.day.headroom,
+        day=config.day,
         rules=rules(config),
         lake=LakeSettings(
             path=file.parent / config.lake.path,
@@ -179,8 +172,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
             compression=config.lake.compression,
             shared=config.lake.shared,
         ),
-        invalid_limit=config.invalid.limit,
-        invalid_floor=config.invalid.floor,
+        invalid=config.invalid,
         late=config.late,
         spark={key: str(value) for key, value in config.spark.items()},
     )

@@ -101,7 +101,7 @@ def kept_of(lake: Lake, history: History, topic: str) -> CarriedOver:
     )
 
 
-def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
+def require_no_unknown_files(lake: Lake, history: History, topic: str) -> None:
     """Check that a day's folder holds only our own files: others would go with the old folder.
 
     Raises:
@@ -109,7 +109,7 @@ def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
         StoreFailed: it holds a folder that cannot be listed.
     """
     folder = day_ref(history.date)
-    if strange := strangers_in(lake, folder, history, topic):
+    if strange := unknown_files_in(lake, folder, history, topic):
         raise VerifyFailed(
             expected=f"{lake.place(folder)} to hold what manifests name alone, since a rebuild replaces it",
             found=f"{', '.join(strange[:9])}{' and more' if len(strange) > 9 else ''}",
@@ -118,7 +118,7 @@ def require_no_strangers(lake: Lake, history: History, topic: str) -> None:
         )
 
 
-def strangers_in(lake: Lake, folder: str, history: History, topic: str) -> list[str]:
+def unknown_files_in(lake: Lake, folder: str, history: History, topic: str) -> list[str]:
     """List the files in a day's folder, wherever that is by now, that are not ours.
 
     Raises:

@@ -85,9 +85,9 @@ def require_retained(pipeline: Pipeline, spans: Sequence[Span]) -> None:
     Raises:
         OffsetsLost: retention took some of it.
     """
-    edges = pipeline.broker().watermarks(pipeline.settings.topic, [span.partition for span in spans])
+    log_offsets = pipeline.broker().log_offsets(pipeline.settings.topic, [span.partition for span in spans])
     for span in spans:
-        log_start = edges[span.partition].log_start
+        log_start = log_offsets[span.partition].log_start
         if len(span.reads) and span.reads.first < log_start:
             raise errors.OffsetsLost(
                 expected=f"partition {span.partition} from offset {span.reads.first} on",
@@ -108,7 +108,7 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
     from jobs.task.classify import DayBounds
     from jobs.task.task import TaskSpec
 
-    order = TaskSpec(
+    spec = TaskSpec(
         rules=settings.rules,
         bounds=DayBounds.of(plan, settings.rules),
         lake=pipeline.lake,
@@ -117,7 +117,7 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
     )
     with stages.observed(Stage.START_SPARK) as figures, ThreadPoolExecutor(1) as beside:
         # Spark takes seconds to start: by then the sample is there
-        sized = beside.submit(logs.inherited(_sized), pipeline, planned, order)
+        sized = beside.submit(logs.inherited(_sized), pipeline, planned, spec)
         engine = pipeline.engine()
         cores = engine.cores
         planned = sized.result()
@@ -132,7 +132,7 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
             return engine.run_tasks(
                 plan.topic.name,
                 reads,
-                order,
+                spec,
                 tasks=tasks,
                 piece=piece_rows(plan, tasks),
                 batches=planned.batches,
@@ -150,7 +150,7 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
                 raise
             rest = rest_of(plan, stretches)
             reports = run(rest) if any(map(len, rest.values())) else []
-            reports.append(settle_stretches(pipeline.broker(), plan, stretches, order))
+            reports.append(settle_stretches(pipeline.broker(), plan, stretches, spec))
     for report in reports:
         if report.failure:
             raise report.failure
@@ -168,13 +168,13 @@ def _topic_asked_first(pipeline: Pipeline, plan: DayPlan) -> Iterator[None]:
         raise
 
 
-def _sized(pipeline: Pipeline, planned: PlannedRun, order: TaskSpec) -> PlannedRun:
+def _sized(pipeline: Pipeline, planned: PlannedRun, spec: TaskSpec) -> PlannedRun:
     """Learn from the day's own records what a row takes, where that may change the number of tasks."""
     if not worth_a_sample(planned.plan, planned.row_bytes, minimum=pipeline.settings.lake.min_file_size):
         return planned
     from jobs.day.sampling import sampled_row_bytes
 
-    found = sampled_row_bytes(pipeline.broker(), planned.plan, order)
+    found = sampled_row_bytes(pipeline.broker(), planned.plan, spec)
     log.info("sampled", day=str(planned.plan.day.date), row_bytes=found, guess=planned.row_bytes)
     return planned if found is None else replace(planned, row_bytes=found)
 
@@ -189,7 +189,7 @@ def audit_day(
 
     settings = pipeline.settings
     if few_invalid:
-        require_few_invalid(reports, settings.invalid_limit, settings.invalid_floor)
+        require_few_invalid(reports, settings.invalid.limit, settings.invalid.floor)
     written = [file for report in reports for file in report.files]
     options = file_options(pipeline, plan)
     files = merge_small_files(

@@ -87,14 +87,14 @@ def due_days(pipeline: Pipeline, day: date, due_at: datetime) -> list[date]:
     while due_at <= pipeline.now():
         due.append(day)
         day += ONE_DAY
-        due_at = bounds(day, pipeline.settings.zone, None).end + pipeline.settings.grace
+        due_at = bounds(day, pipeline.settings.day.zone, None).end + pipeline.settings.day.grace
     return due
 
 
 def _next_due(pipeline: Pipeline, ledger: Ledger) -> tuple[date, datetime]:
-    require_same_first(ledger, pipeline.settings.first)
-    day = ledger.next_day(pipeline.settings.first)
-    return day, bounds(day, pipeline.settings.zone, ledger.newest).end + pipeline.settings.grace
+    require_same_first(ledger, pipeline.settings.day.first)
+    day = ledger.next_day(pipeline.settings.day.first)
+    return day, bounds(day, pipeline.settings.day.zone, ledger.newest).end + pipeline.settings.day.grace
 
 
 def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
@@ -103,22 +103,22 @@ def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = Fa
     `again` is for a day whose manifest is gone: of its late rows, some lie in earlier days already.
     """
     settings = pipeline.settings
-    require_same_first(ledger, settings.first)
-    instants = bounds(day, settings.zone, ledger.newest)
-    if day >= ledger.next_day(settings.first):
+    require_same_first(ledger, settings.day.first)
+    instants = bounds(day, settings.day.zone, ledger.newest)
+    if day >= ledger.next_day(settings.day.first):
         # a day that is not over must be waited for, whatever is missing
-        require_over(instants, settings.grace, pipeline.now())
-    ledger.admit(day, settings.first)
+        require_over(instants, settings.day.grace, pipeline.now())
+    ledger.admit(day, settings.day.first)
     require_unamended(pipeline.lake, ledger, day, again=again)
     known = ledger.newest.next if ledger.newest else None
     future = settings.rules.future
-    found = survey(pipeline.broker(), settings.topic, instants, settings.grace, future, known)
+    found = survey(pipeline.broker(), settings.topic, instants, settings.day.grace, future, known)
     terms = Terms(
-        zone=settings.zone,
-        grace=settings.grace,
-        headroom=settings.headroom,
+        zone=settings.day.zone,
+        grace=settings.day.grace,
+        headroom=settings.day.headroom,
         future=future,
-        contract=settings.rules.contract(settings.zone, settings.first),
+        contract=settings.rules.contract(settings.day.zone, settings.day.first),
         accept=pipeline.accept,
     )
     plan = plan_day(day=instants, ledger=ledger, found=found, terms=terms, now=pipeline.now())

@@ -53,9 +53,9 @@ class Read(NamedTuple):
     cut: bool
 
 
-def sampled_row_bytes(reader: TopicReader, plan: DayPlan, order: TaskSpec) -> float | None:
+def sampled_row_bytes(reader: TopicReader, plan: DayPlan, spec: TaskSpec) -> float | None:
     """Return the bytes that an offset of the plan takes in files, or None where no sample can be had."""
-    headers = "headers" in order.rules.kafka_columns
+    headers = "headers" in spec.rules.kafka_columns
     try:
         reads = _alike([*_reads(reader, plan, headers=headers)])
     except KafkaDailyError as stopped:
@@ -63,12 +63,12 @@ def sampled_row_bytes(reader: TopicReader, plan: DayPlan, order: TaskSpec) -> fl
         return None
     offsets = sum(read.until - read.place.from_ for read in reads)
     # so that row groups are as large as those of a writer that already knows how well rows compress
-    files = replace(order.files, target_size=round(order.files.target_size / PACKED))
+    files = replace(spec.files, target_size=round(spec.files.target_size / PACKED))
     batches = rebatch(
         batch_of(read.place.partition, read.records, headers=headers) for read in reads if read.records
     )
     # beside the attempts' folder, in which only tasks write
-    beside = replace(order, files=files, attempts=parent(order.attempts))
+    beside = replace(spec, files=files, attempts=parent(spec.attempts))
     report = run_task(beside, "sample", batches)
     size = sum(file.bytes for file in report.files)
     # places without a record, as in a stretch that was aborted, show nothing about the others

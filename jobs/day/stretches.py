@@ -64,17 +64,17 @@ def rest_of(plan: DayPlan, stretches: Mapping[int, Range]) -> dict[int, Offsets]
 
 
 def settle_stretches(
-    reader: TopicReader, plan: DayPlan, stretches: Mapping[int, Range], order: TaskSpec
+    reader: TopicReader, plan: DayPlan, stretches: Mapping[int, Range], spec: TaskSpec
 ) -> TaskResult:
     """Settle the stretches in this process, as one task attempt."""
-    headers = "headers" in order.rules.kafka_columns
+    headers = "headers" in spec.rules.kafka_columns
     sent = chain.from_iterable(
         batches(reader, plan.topic.name, span.partition, range_, headers=headers)
         for span in plan.spans
         if span.partition in stretches
         for range_ in span.reads & Offsets.between(*stretches[span.partition])
     )
-    return run_task(order, f"here-{secrets.token_hex(4)}", sent)
+    return run_task(spec, f"here-{secrets.token_hex(4)}", sent)
 
 
 def batches(

@@ -201,7 +201,7 @@ class Engine:
         self,
         topic: str,
         reads: Mapping[int, Offsets],
-        order: TaskSpec,
+        spec: TaskSpec,
         *,
         tasks: int,
         piece: int,
@@ -213,13 +213,13 @@ class Engine:
         Raises:
             RunFailed: Spark gave up.
         """
-        headers = "headers" in order.rules.kafka_columns
+        headers = "headers" in spec.rules.kafka_columns
 
         def settle_task(sent: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
             drop_zip_importers()
             context = TaskContext.get()
             attempt = context.taskAttemptId() if context else 0
-            report = run_task(order, f"{attempt}-{secrets.token_hex(4)}", rebatch(sent))
+            report = run_task(spec, f"{attempt}-{secrets.token_hex(4)}", rebatch(sent))
             yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
 
         with self._errors(), self._watched(tasks, progress):

@@ -136,12 +136,12 @@ def _stamps(column: pa.Array) -> pa.Array:
     return pc.min_element_wise(micros, FAR, skip_nulls=False).cast(column.type)
 
 
-def run_task(order: TaskSpec, attempt: str, batches: Iterable[pa.RecordBatch]) -> TaskResult:
+def run_task(spec: TaskSpec, attempt: str, batches: Iterable[pa.RecordBatch]) -> TaskResult:
     """Settle all batches of one task attempt and report; a known failure is reported, not raised."""
-    folder = f"{order.attempts}/{attempt}"
+    folder = f"{spec.attempts}/{attempt}"
     try:
-        order.lake.begin_attempt(folder)
-        task = _Task(order, folder)
+        spec.lake.begin_attempt(folder)
+        task = _Task(spec, folder)
         gc.disable()
         for batch in batches:
             task.process(Batch.of(batch))
@@ -168,11 +168,11 @@ def rebatch(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 class _Task:
     """The state of one attempt: its writers and its tally."""
 
-    def __init__(self, order: TaskSpec, folder: str) -> None:
-        self._order, self._bounds = order, order.bounds
-        self._decoder = Decoder(order.rules)
-        self._schema = day_schema(order.rules)
-        self._new_file = numbered_files(order.lake, folder)
+    def __init__(self, spec: TaskSpec, folder: str) -> None:
+        self._spec, self._bounds = spec, spec.bounds
+        self._decoder = Decoder(spec.rules)
+        self._schema = day_schema(spec.rules)
+        self._new_file = numbered_files(spec.lake, folder)
         self._delivered = RangeLog()
         self._unfiled = {verdict: RangeLog() for verdict in UNFILED}
         self._tally: list[Tally] = []
@@ -240,7 +240,7 @@ class _Task:
 
     def _rows(self, batch: Batch, decoded: Decoded) -> pa.RecordBatch:
         kafka: list[pa.Array] = []
-        if "key" in self._order.rules.kafka_columns:
+        if "key" in self._spec.rules.kafka_columns:
             kafka.append(batch.key)
         if batch.headers is not None:
             kafka.append(batch.headers.cast(self._schema.field("kafka_headers").type))
@@ -316,7 +316,7 @@ class _Task:
 
     def _writer(self, verdict: Verdict, day: date | None = None) -> RollingWriter:
         schema = INVALID_SCHEMA if verdict is Verdict.INVALID else self._schema
-        return RollingWriter(self._new_file, schema, verdict, day, self._order.files)
+        return RollingWriter(self._new_file, schema, verdict, day, self._spec.files)
 
     def report(self) -> TaskResult:
         """Finish all files and give the tally."""

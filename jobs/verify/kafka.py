@@ -34,14 +34,14 @@ def compare(reader: TopicReader, manifest: Manifest, *, compacted: bool) -> tupl
     visible = gone = taken = 0
     problems: list[str] = []
     kept = [span for span in manifest.spans if span.partition in described.partitions]
-    found, edges = _visible(reader, topic.name, kept)
-    anchors = _anchor_problems(reader, manifest, edges, compacted)
+    found, log_offsets = _visible(reader, topic.name, kept)
+    anchors = _anchor_problems(reader, manifest, log_offsets, compacted)
     for span, gap in zip(manifest.spans, manifest.gaps, strict=True):
         where = f"{day}: partition {span.partition}"
-        if span.partition not in edges:
+        if span.partition not in log_offsets:
             problems.append(f"{where} is not there any more")
             continue
-        retained = span.reads.within(edges[span.partition].log_start, span.until_offset)
+        retained = span.reads.within(log_offsets[span.partition].log_start, span.until_offset)
         shown = found[span.partition] & retained
         delivered = retained - gap.offsets
         visible += len(shown)
@@ -65,10 +65,11 @@ def _visible(
     """
     left = {span.partition: span.reads for span in spans}
     found: dict[int, list[Offsets]] = {part: [] for part in left}
-    edges = reader.watermarks(topic, left)
+    log_offsets = reader.log_offsets(topic, left)
     while True:
         left = {
-            part: reads.within(edges[part].log_start, edges[part].last_stable) for part, reads in left.items()
+            part: reads.within(log_offsets[part].log_start, log_offsets[part].last_stable)
+            for part, reads in left.items()
         }
         wanted = {
             part: (from_, min(from_ + AT_ONCE, until))
@@ -76,28 +77,28 @@ def _visible(
             for from_, until in islice(reads, 1)
         }
         if not wanted:
-            return {part: joined(sets) for part, sets in found.items()}, edges
+            return {part: joined(sets) for part, sets in found.items()}, log_offsets
         try:
             seen = reader.present_of(topic, wanted)
         except OffsetsLost:
-            edges = reader.watermarks(topic, left)
+            log_offsets = reader.log_offsets(topic, left)
             continue
         for part, (_, until) in wanted.items():
             found[part].append(seen[part])
-            left[part] = left[part].within(until, edges[part].last_stable)
+            left[part] = left[part].within(until, log_offsets[part].last_stable)
 
 
 def _anchor_problems(
-    reader: TopicReader, manifest: Manifest, edges: Mapping[int, LogOffsets], compacted: bool
+    reader: TopicReader, manifest: Manifest, log_offsets: Mapping[int, LogOffsets], compacted: bool
 ) -> dict[int, list[str]]:
     """Check that the last record below the next checkpoint is the one that was read."""
-    kept = [part for part in manifest.next.partitions if part.partition in edges]
-    looks = {part.partition: read_anchor(part, edges[part.partition]) for part in kept}
+    kept = [part for part in manifest.next.partitions if part.partition in log_offsets]
+    looks = {part.partition: read_anchor(part, log_offsets[part.partition]) for part in kept}
     seen = look_together(reader, manifest.topic.name, looks)
     problems: dict[int, list[str]] = {}
     for part in kept:
         try:
-            check_anchor(part, edges[part.partition].log_start, seen[part.partition], compacted)
+            check_anchor(part, log_offsets[part.partition].log_start, seen[part.partition], compacted)
         except TopicChanged as changed:
             problems[part.partition] = [f"{manifest.day.date}: {changed}"]
     return problems

@@ -170,7 +170,7 @@ class Broker:
             largest_message=int(largest) if largest is not None else None,
         )
 
-    def watermarks(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
+    def log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
         """Return log start, last stable offset and high watermark of each partition."""
         wanted = list(partitions)
         starts = self._list_offsets(topic, dict.fromkeys(wanted, EARLIEST), UNCOMMITTED)

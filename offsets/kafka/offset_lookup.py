@@ -51,13 +51,14 @@ class FoundStart:
 class PartitionSurvey:
     """What the broker says of one partition.
 
-    The ends of `edges` were read before any look-up, their log start and `stable_after` (the LSO) after them.
+    The ends of `log_offsets` were read before any look-up, their log start and `stable_after` (the LSO) after
+    them.
     `start` is None where a checkpoint knows the partition. `after_anchor` are the first visible records from
     the checkpoint's anchor up to `seen_until`: all is well when there is just the anchor. `first` are some
     records at the span's start, for sizes and headroom.
     """
 
-    edges: LogOffsets
+    log_offsets: LogOffsets
     stable_after: int
     end: FoundEnd
     start: FoundStart | None
@@ -92,23 +93,23 @@ def _survey(
 ) -> Survey:
     described = reader.describe(topic)
     parts = described.partitions
-    edges = reader.watermarks(topic, parts)
+    log_offsets = reader.log_offsets(topic, parts)
     checkpoints = {each.partition: each for each in known.partitions} if known else {}
     new = [part for part in parts if part not in checkpoints]
     first_day = known is None
     starts = reader.offsets_at(topic, dict.fromkeys(new, millis(day.start - future))) if first_day else {}
     over = millis(day.end + grace)
     founds = reader.offsets_at(topic, dict.fromkeys(parts, over))
-    after = reader.watermarks(topic, parts)
+    after = reader.log_offsets(topic, parts)
     # retention may have moved a log since the first answer: what is read and what is judged begin alike
-    edges = {part: replace(edges[part], log_start=after[part].log_start) for part in parts}
+    log_offsets = {part: replace(log_offsets[part], log_start=after[part].log_start) for part in parts}
     looks = {
         part: _look(
-            edges[part],
+            log_offsets[part],
             after[part],
             checkpoints.get(part),
-            _start(edges[part], after[part].last_stable, starts.get(part), first_day),
-            find_end(edges[part], founds[part], after[part].last_stable, over),
+            _start(log_offsets[part], after[part].last_stable, starts.get(part), first_day),
+            find_end(log_offsets[part], founds[part], after[part].last_stable, over),
         )
         for part in parts
     }
@@ -116,7 +117,7 @@ def _survey(
 
 
 def _look(
-    edges: LogOffsets,
+    log_offsets: LogOffsets,
     after: LogOffsets,
     checkpoint: PartitionCheckpoint | None,
     start: Look[FoundStart],
@@ -126,22 +127,24 @@ def _look(
     begun = None if checkpoint else (yield from start)
     from_ = checkpoint.next_from_offset if checkpoint else begun.offset if begun else 0
     return PartitionSurvey(
-        edges=edges,
+        log_offsets=log_offsets,
         stable_after=after.last_stable,
         end=(yield from end),
         start=begun,
         after_anchor=(yield from read_anchor(checkpoint, after)) if checkpoint else (),
         first=tuple(
-            (yield Stretch(from_=max(from_, edges.log_start), until=after.last_stable, limit=SAMPLE))
+            (yield Stretch(from_=max(from_, log_offsets.log_start), until=after.last_stable, limit=SAMPLE))
         ),
     )
 
 
-def find_end(edges: LogOffsets, found: int | None, stable: int, over: int) -> Look[FoundEnd]:
+def find_end(log_offsets: LogOffsets, found: int | None, stable: int, over: int) -> Look[FoundEnd]:
     """Find the offset from which on records, stray stamps apart, are stamped at or after `over` (ms)."""
     if found is None:
         return FoundEnd(
-            offset=edges.high, how=EndFrom.IDLE, detail="no record is stamped past the day's end and grace"
+            offset=log_offsets.high,
+            how=EndFrom.IDLE,
+            detail="no record is stamped past the day's end and grace",
         )
     sample = (yield Stretch(from_=found, until=stable, limit=SAMPLE)) if found < stable else []
     if found >= stable or _past(sample, over):
@@ -150,14 +153,14 @@ def find_end(edges: LogOffsets, found: int | None, stable: int, over: int) -> Lo
     if not sample:
         # what an open transaction holds above the LSO may be of the day too
         return FoundEnd(
-            offset=max(stable, edges.high),
+            offset=max(stable, log_offsets.high),
             how=EndFrom.IDLE,
             detail=f"no record follows the marker at offset {found}",
         )
-    return (yield from _bisect(edges, found, stable, over))
+    return (yield from _bisect(log_offsets, found, stable, over))
 
 
-def _bisect(edges: LogOffsets, found: int, stable: int, over: int) -> Look[FoundEnd]:
+def _bisect(log_offsets: LogOffsets, found: int, stable: int, over: int) -> Look[FoundEnd]:
     """Find the end between a stray stamp and the LSO, by bisection on the median stamp of samples."""
     before, past = found, stable
     while past - before > 1:
@@ -171,7 +174,7 @@ def _bisect(edges: LogOffsets, found: int, stable: int, over: int) -> Look[Found
     sample = yield Stretch(from_=past, until=stable, limit=SAMPLE)
     if not sample:
         return FoundEnd(
-            offset=max(stable, edges.high),
+            offset=max(stable, log_offsets.high),
             how=EndFrom.IDLE,
             detail=f"{stray}; no record after it is stamped past the day",
         )
@@ -190,22 +193,22 @@ def _past(sample: list[SeenRecord], over: int) -> bool:
     return bool(sample) and statistics.median_low([record.timestamp for record in sample]) >= over
 
 
-def _start(edges: LogOffsets, stable: int, found: int | None, first_day: bool) -> Look[FoundStart]:
+def _start(log_offsets: LogOffsets, stable: int, found: int | None, first_day: bool) -> Look[FoundStart]:
     """Find where to start: at the look-up's answer on the lake's first day, else at the log's beginning."""
-    offset = (found if found is not None else edges.last_stable) if first_day else 0
-    oldest = yield Stretch(from_=edges.log_start, until=edges.last_stable, limit=1)
+    offset = (found if found is not None else log_offsets.last_stable) if first_day else 0
+    oldest = yield Stretch(from_=log_offsets.log_start, until=log_offsets.last_stable, limit=1)
     return FoundStart(
-        offset=max(offset, edges.log_start),
+        offset=max(offset, log_offsets.log_start),
         oldest=oldest[0].timestamp if oldest else None,
-        anchor=(yield from _last_before(edges, min(offset, stable))),
+        anchor=(yield from _last_before(log_offsets, min(offset, stable))),
     )
 
 
-def _last_before(edges: LogOffsets, offset: int) -> Look[Anchor | None]:
+def _last_before(log_offsets: LogOffsets, offset: int) -> Look[Anchor | None]:
     """Find the last visible record before an offset, looking back further each time."""
     width, until = 100, offset
-    while until > edges.log_start:
-        from_ = max(edges.log_start, until - width)
+    while until > log_offsets.log_start:
+        from_ = max(log_offsets.log_start, until - width)
         if (yield Stretch(from_=from_, until=until, limit=1)):
             return (yield from _last_within(from_, until))
         until, width = from_, width * 10
@@ -224,8 +227,8 @@ def _last_within(from_: int, until: int) -> Look[Anchor | None]:
     return records[-1].anchor if records else None
 
 
-def read_anchor(checkpoint: PartitionCheckpoint, edges: LogOffsets) -> Look[tuple[SeenRecord, ...]]:
+def read_anchor(checkpoint: PartitionCheckpoint, log_offsets: LogOffsets) -> Look[tuple[SeenRecord, ...]]:
     """Read the first two visible records, or fewer, from a checkpoint's anchor up to its `seen_until`."""
-    until = min(checkpoint.seen_until, edges.last_stable)
-    from_ = max(checkpoint.anchor.offset if checkpoint.anchor else 0, edges.log_start)
+    until = min(checkpoint.seen_until, log_offsets.last_stable)
+    from_ = max(checkpoint.anchor.offset if checkpoint.anchor else 0, log_offsets.log_start)
     return tuple((yield Stretch(from_=from_, until=until, limit=2)))

@@ -130,7 +130,7 @@ class TopicReader(Protocol):
         """Describe a topic without creating it."""
         ...
 
-    def watermarks(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
+    def log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
         """Return log start, last stable offset and high watermark of each partition."""
         ...
 

@@ -55,14 +55,16 @@ def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Che
 
 def _check_logs(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Checkpoint) -> None:
     topic = plan.topic.name
-    edges = reader.watermarks(topic, [span.partition for span in plan.spans])
+    log_offsets = reader.log_offsets(topic, [span.partition for span in plan.spans])
     for span, missed in zip(plan.spans, gaps, strict=True):
-        _check_read_in_time(span, missed.offsets, edges[span.partition].log_start)
+        _check_read_in_time(span, missed.offsets, log_offsets[span.partition].log_start)
     for checkpoint in (plan.consumed, next_):
-        looks = {part.partition: read_anchor(part, edges[part.partition]) for part in checkpoint.partitions}
+        looks = {
+            part.partition: read_anchor(part, log_offsets[part.partition]) for part in checkpoint.partitions
+        }
         seen = look_together(reader, topic, looks)
         for part in checkpoint.partitions:
-            check_anchor(part, edges[part.partition].log_start, seen[part.partition], plan.compacted)
+            check_anchor(part, log_offsets[part.partition].log_start, seen[part.partition], plan.compacted)
 
 
 def _check_read_in_time(span: Span, missed: Offsets, log_start: int) -> None:

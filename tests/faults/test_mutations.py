@@ -408,7 +408,7 @@ def _a_record_between_two_questions() -> None:
     with told.in_place(), _folder_of(told):
 
         def produce(question: str) -> None:
-            if question == "watermarks" and told.topic.asked.count("watermarks") == 2:
+            if question == "log_offsets" and told.topic.asked.count("log_offsets") == 2:
                 told.produce(FIRST, came())
 
         told.topic.before = produce

@@ -82,7 +82,7 @@ def test_retention_between_two_questions_begins_the_survey_anew(
 
     racing = Racing(broker, strike)
     found = survey(racing, name, DAY, TERMS.grace, TERMS.future, None)
-    assert found.partitions[1].edges.log_start == 50
+    assert found.partitions[1].log_offsets.log_start == 50
     with pytest.raises(OffsetsLost) as lost:
         racing.records_of(name, {part: Stretch(from_=0, until=100, limit=1) for part in range(2)})
     assert lost.value.facts["partition"] == 1
@@ -168,7 +168,7 @@ def test_a_leader_that_cannot_answer_yet_is_asked_again(
         return result(answer)
 
     monkeypatch.setattr(client, "_result", once)
-    assert client.watermarks(name, [0])[0].high == 0
+    assert client.log_offsets(name, [0])[0].high == 0
     assert not errors
 
 
@@ -274,9 +274,9 @@ def test_a_broker_that_restarts_between_two_questions_is_asked_again() -> None:
         admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
         client = Client({"bootstrap.servers": own.bootstrap_servers, "log_level": "0"}, timedelta(seconds=30))
         client.describe("orders")
-        before = client.watermarks("orders", [0])
+        before = client.log_offsets("orders", [0])
         own.restart()
-        assert client.watermarks("orders", [0]) == before
+        assert client.log_offsets("orders", [0]) == before
         assert client.offsets_at("orders", {0: 0}) == {0: None}
         client.close()
 
@@ -290,7 +290,7 @@ def test_a_stream_is_fetched_once(distant: tuple[str, str], monkeypatch: pytest.
     send(near, "fetched", [Record(0, random.Random(7).randbytes(size), ms(at(FIRST, 3)))] * count)
     monkeypatch.setattr(offsets.kafka.client, "AT_ONCE", 40)
     client = Client({"bootstrap.servers": far}, timedelta(seconds=20))
-    client.watermarks("fetched", [0])
+    client.log_offsets("fetched", [0])
     port = int(far.rpartition(":")[2])
     before = CARRIED[port]
     assert [each.offset for each in client.stream("fetched", 0, 0, count)] == [*range(count)]

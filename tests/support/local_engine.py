@@ -19,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config import KafkaSettings, LakeSettings, Late, Settings
+from jobs.config.schema import DaySection, InvalidSection
 from jobs.context import Pipeline
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store, System
@@ -114,7 +115,7 @@ class LocalEngine:
         self,
         topic: str,
         reads: Mapping[int, Offsets],
-        order: TaskSpec,
+        spec: TaskSpec,
         *,
         tasks: int,
         piece: int,
@@ -131,8 +132,8 @@ class LocalEngine:
         reports = []
         for number, pieces in enumerate(self._cut(reads, tasks, piece)):
             self.tasks += 1
-            sent: TaskSpec = pickle.loads(pickle.dumps(order))
-            headers = "headers" in order.rules.kafka_columns
+            sent: TaskSpec = pickle.loads(pickle.dumps(spec))
+            headers = "headers" in spec.rules.kafka_columns
             if number in self.failing_tasks:
                 with suppress(Crash):
                     run_task(sent, f"{self.tasks}-failed", _dying(self._read(pieces, headers, count())))
@@ -177,22 +178,23 @@ def _dying(batches: Batches) -> Batches:
 
 
 def settings(lake: Path, **changed: Any) -> Settings:
-    """Make settings for a lake; the keys are those of Settings, with the two sizes of files."""
-    sizes = {"target_file_size": 1 << 20, "min_file_size": 1 << 16}
-    sizes |= {key: changed.pop(key) for key in sizes if key in changed}
+    """Make settings for a lake; the keys are those of Settings, and of the sections in it."""
+
+    def taken(**usual: Any) -> dict[str, Any]:
+        return usual | {key: changed.pop(key) for key in usual if key in changed}
+
+    sizes = taken(target_file_size=1 << 20, min_file_size=1 << 16)
+    day = taken(zone=ZONE, first=date(2026, 3, 28), grace=timedelta(hours=1), headroom=timedelta(hours=24))
+    # a few records made to be odd are most of a day
+    invalid = {"limit": changed.pop("invalid_limit", 1.0), "floor": changed.pop("invalid_floor", 100)}
     terms: dict[str, Any] = {
         "path": lake.parent / "orders.yaml",
         "topic": "orders",
         "kafka": KafkaSettings(bootstrap_servers="localhost:1", timeout=timedelta(), client={}, spark={}),
-        "zone": ZONE,
-        "first": date(2026, 3, 28),
-        "grace": timedelta(hours=1),
-        "headroom": timedelta(hours=24),
+        "day": DaySection.model_construct(**day),
         "rules": RULES,
         "lake": LakeSettings(path=lake, compression="zstd", shared=False, **sizes),
-        # a few records made to be odd are most of a day
-        "invalid_limit": 1.0,
-        "invalid_floor": 100,
+        "invalid": InvalidSection.model_construct(**invalid),
         "late": Late.SET_ASIDE,
         "spark": {},
     }

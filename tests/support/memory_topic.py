@@ -211,9 +211,9 @@ class MemoryTopic:
         """Which topic it is at the moment."""
         return TopicIdentity(name=self.name, topic_id=f"topic-{self.generation}", cluster_id=self.cluster_id)
 
-    def watermarks(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
+    def log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
         """Give the edges of each partition."""
-        self._asked("watermarks", topic)
+        self._asked("log_offsets", topic)
         return {
             part: LogOffsets(
                 partition=part,

@@ -79,14 +79,14 @@ def settings(folder: Path, text: str, environ: dict[str, str] | None = None) -> 
 
 def test_the_example_loads_as_it_is_and_means_what_it_says() -> None:
     found = load(EXAMPLE, {})
-    assert (found.topic, found.zone, found.first) == ("orders", "Europe/Amsterdam", date(2026, 11, 1))
-    assert (found.grace, found.headroom) == (timedelta(hours=1), timedelta(hours=24))
+    assert (found.topic, found.day.zone, found.day.first) == ("orders", "Europe/Amsterdam", date(2026, 11, 1))
+    assert (found.day.grace, found.day.headroom) == (timedelta(hours=1), timedelta(hours=24))
     assert found.kafka.bootstrap_servers == "localhost:9092"
     assert found.kafka.client == {"bootstrap.servers": "localhost:9092", "security.protocol": "PLAINTEXT"}
     assert {column.name: column.type for column in found.rules.columns}["amount"] == Decimal(10, 2)
     assert found.rules.kafka_columns == {"key", "headers"}
     assert (found.lake.path, found.lake.target_file_size) == (EXAMPLE.parent / "lake/orders", 256 * 2**20)
-    assert (found.invalid_limit, found.late, found.spark) == (
+    assert (found.invalid.limit, found.late, found.spark) == (
         0.001,
         Late.AMEND,
         {"spark.master": "local[*]"},
@@ -119,11 +119,11 @@ def dotted_keys(tree: object, prefix: str = "") -> list[str]:
 
 def test_what_is_left_out_has_the_documented_default(tmp_path: Path) -> None:
     found = settings(tmp_path, SMALLEST)
-    assert (found.grace, found.headroom) == (timedelta(hours=1), timedelta(hours=24))
+    assert (found.day.grace, found.day.headroom) == (timedelta(hours=1), timedelta(hours=24))
     assert (found.rules.past, found.rules.future) == (timedelta(days=30), timedelta(days=1))
     assert (found.lake.target_file_size, found.lake.min_file_size) == (256 * 2**20, 32 * 2**20)
     assert (found.lake.compression, found.lake.shared) == ("zstd", False)
-    assert (found.invalid_limit, found.invalid_floor) == (0.001, 100)
+    assert (found.invalid.limit, found.invalid.floor) == (0.001, 100)
     assert found.rules.event_time.format is TimeFormat.ISO8601
     assert (found.rules.tombstones, found.rules.kafka_columns) == (Tombstones.QUARANTINE, frozenset())
     assert (found.kafka.timeout, found.spark) == (timedelta(seconds=30), {})
@@ -155,7 +155,7 @@ def test_raw_records_need_no_section_of_their_own_but_the_format(tmp_path: Path)
 )
 def test_a_duration_is_read_as_written(tmp_path: Path, text: str, seconds: float) -> None:
     day = f"day:\n  zone: UTC\n  first: 2026-11-01\n  grace: {text}"
-    assert settings(tmp_path, changed(day=day)).grace == timedelta(seconds=seconds)
+    assert settings(tmp_path, changed(day=day)).day.grace == timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -188,14 +188,14 @@ def test_a_size_of_files_that_nobody_wrote_follows_the_one_that_somebody_wrote(
     "text, share", [("0.1%", 0.001), ("0.001", 0.001), ("100%", 1), ("0", 0), ("5 %", 0.05)]
 )
 def test_a_share_is_read_as_written(tmp_path: Path, text: str, share: float) -> None:
-    assert settings(tmp_path, changed(invalid=f"invalid:\n  limit: {text}")).invalid_limit == pytest.approx(
+    assert settings(tmp_path, changed(invalid=f"invalid:\n  limit: {text}")).invalid.limit == pytest.approx(
         share
     )
 
 
 @pytest.mark.parametrize("text, floor", [("0", 0), ("2500", 2500), ("007", 7)])
 def test_a_number_of_records_is_read_as_written(tmp_path: Path, text: str, floor: int) -> None:
-    assert settings(tmp_path, changed(invalid=f"invalid:\n  floor: {text}")).invalid_floor == floor
+    assert settings(tmp_path, changed(invalid=f"invalid:\n  floor: {text}")).invalid.floor == floor
 
 
 @pytest.mark.parametrize("text", ["a:1,b:2", "[a:1, b:2]", '"a:1 , b:2"', "['a:1', 'b:2']"])
@@ -614,7 +614,7 @@ def test_settings_show_no_secret_however_they_are_printed(tmp_path: Path) -> Non
     assert HUNTER not in whole
     with pytest.raises(TypeError):
         json.dumps(dict(found.kafka.client))
-    assert HUNTER not in found.rules.contract(found.zone, found.first).canonical
+    assert HUNTER not in found.rules.contract(found.day.zone, found.day.first).canonical
 
 
 def test_settings_can_be_pickled(tmp_path: Path) -> None:

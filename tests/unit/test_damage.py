@@ -24,7 +24,7 @@ from tests.support.local_engine import ZONE, order, pipeline, settings
 from tests.support.memory_topic import MemoryTopic
 from tests.support.unprivileged import folder_of_nobody, unprivileged
 
-FIRST = settings(Path("x")).first
+FIRST = settings(Path("x")).day.first
 DAYS = [day_in(ZONE, FIRST + timedelta(n)) for n in range(4)]
 
 

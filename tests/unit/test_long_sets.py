@@ -29,7 +29,7 @@ from offsets.verdict import Verdict
 from tests.support.local_engine import ZONE, order, pipeline, settings
 from tests.support.memory_topic import MemoryTopic, Transaction
 
-FIRST = settings(Path("x")).first
+FIRST = settings(Path("x")).day.first
 DAYS = [day_in(ZONE, FIRST + timedelta(n)) for n in range(3)]
 EACH = 3 * LONG
 

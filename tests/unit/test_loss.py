@@ -172,7 +172,7 @@ def test_a_pending_record_that_is_dropped_though_kafka_holds_it_is_a_failed_audi
         run_day(pipeline(lake, topic, engine=LocalEngine(topic, dropped={0}, batch_rows=1)), SECOND)
 
 
-@pytest.mark.parametrize("question, nth", [("watermarks", 1), ("records", 3), ("watermarks", 2)])
+@pytest.mark.parametrize("question, nth", [("log_offsets", 1), ("records", 3), ("log_offsets", 2)])
 def test_retention_that_passes_a_gap_before_its_proof_ends_with_advice_that_works(
     lake: Path, question: str, nth: int
 ) -> None:

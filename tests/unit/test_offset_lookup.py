@@ -34,9 +34,9 @@ def fill(
 
 
 def end_of(topic: MemoryTopic) -> FoundEnd:
-    edges = topic.watermarks("orders", [0])[0]
+    log_offsets = topic.log_offsets("orders", [0])[0]
     found = topic.offsets_at("orders", {0: OVER})[0]
-    look = find_end(edges, found, edges.last_stable, OVER)
+    look = find_end(log_offsets, found, log_offsets.last_stable, OVER)
     return look_together(topic, "orders", {0: look})[0]
 
 
@@ -172,7 +172,7 @@ def test_the_last_stable_offset_of_a_start_is_read_before_the_look_up() -> None:
     topic.produce(0, b"old", at(-40))
 
     def arrive(question: str) -> None:
-        if question == "watermarks" and topic.asked.count("watermarks") == 2:
+        if question == "log_offsets" and topic.asked.count("log_offsets") == 2:
             topic.produce(0, b"new", at(1))
 
     topic.before = arrive
@@ -232,11 +232,11 @@ def test_the_anchor_behind_a_long_invisible_tail_is_found_by_few_records(aborted
         topic.produce(0, b"v", at(1), transaction=dropped)
     if aborted:
         topic.end(dropped, commit=False, at=at(1))
-    edges = topic.watermarks("orders", [0])[0]
+    log_offsets = topic.log_offsets("orders", [0])[0]
     asked: list[Stretch] = []
 
     def look() -> Look[Anchor | None]:
-        steps, found = _last_before(edges, edges.high), None
+        steps, found = _last_before(log_offsets, log_offsets.high), None
         try:
             stretch = next(steps)
             while True:
@@ -268,7 +268,7 @@ def test_a_log_start_that_moved_is_never_read_below() -> None:
     seen: Checkpoint = checkpoint(30)
     topic.retain_from(0, 100)
     looked = survey(topic, "orders", DAY, GRACE, FUTURE, seen).partitions[0]
-    assert looked.edges.log_start == 100
+    assert looked.log_offsets.log_start == 100
     assert looked.after_anchor == ()
 
 
@@ -284,7 +284,7 @@ def test_retention_between_two_answers_begins_the_survey_anew() -> None:
 
     topic.before = strike
     found = survey(topic, "orders", DAY, GRACE, FUTURE, None)
-    assert found.partitions[0].edges.log_start == 30
+    assert found.partitions[0].log_offsets.log_start == 30
     assert topic.asked.count("describe") == 4
 
 
@@ -322,7 +322,7 @@ def test_a_survey_reads_little_of_a_long_topic() -> None:
 
 def test_an_empty_topic_has_an_empty_survey() -> None:
     looked = survey(MemoryTopic(), "orders", DAY, GRACE, FUTURE, None).partitions[0]
-    assert looked.edges == LogOffsets(partition=0, log_start=0, last_stable=0, high=0)
+    assert looked.log_offsets == LogOffsets(partition=0, log_start=0, last_stable=0, high=0)
     assert (looked.end.offset, looked.first, looked.start and looked.start.offset) == (0, (), 0)
 
 

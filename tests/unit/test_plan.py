@@ -378,7 +378,7 @@ def test_an_anchor_that_retention_takes_between_two_answers_is_no_other_topic() 
     known = seen_all(topic)
 
     def strike(question: str) -> None:
-        if topic.asked.count("watermarks") == 2:
+        if topic.asked.count("log_offsets") == 2:
             topic.retain_from(0, 5)
 
     topic.before = strike
