@@ -49,7 +49,7 @@ from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compac
 from offsets.errors import ConfigError, ContractChanged, OffsetsLost, StoreFailed, TopicChanged
 from offsets.manifest import DataFile, Manifest
 from offsets.neighbours import History, RecordedDay, read_history
-from offsets.plan import reads_of
+from offsets.plan import offsets_to_read
 from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ def _reaching(span: Span, pending: Offsets, held: tuple[int, int], last_stable: 
     return replace(
         span,
         until_offset=held_until,
-        reads=reads_of(pending, span.seen_until, held_until),
+        reads=offsets_to_read(pending, span.seen_until, held_until),
         evidence=replace(span.evidence, end=EndFrom.RECORDED, end_detail=detail),
     )
 

@@ -1,6 +1,6 @@
-"""The manifest of a committed day: what was planned, what became of each offset, and what comes next.
+"""The manifest of a committed day: what was planned, what became of each offset, and the next checkpoint.
 
-Pure. A value that breaks its law cannot be made; `manifest_text` reads and writes it.
+Pure. Constructors reject values that contradict themselves. `manifest_text` reads and writes the JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from offsets.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How many rows of one partition met one verdict, and between which offsets."""
+    """The number of rows of one partition with one verdict, and the range of their offsets."""
 
     partition: int
     """The partition."""
@@ -116,9 +116,9 @@ FORMAT_VERSION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The commit record of one day: what was planned, found and written, and where the next day starts.
+    """The commit record of one day: what was planned, read and written, and where the next day starts.
 
-    docs/MANIFEST.md is written from the text below each field, here and in the values that it holds.
+    docs/MANIFEST.md is generated from the text below each field, here and in the nested values.
     """
 
     run_id: str
@@ -180,9 +180,9 @@ class Manifest:
         return bool(self.accepted.loss)
 
     def rows(self, verdict: Verdict) -> int:
-        """Count the rows that met a verdict."""
+        """Count the rows with a verdict."""
         return sum(tally.rows for tally in self.tally if tally.verdict is verdict)
 
     def files_of(self, verdict: Verdict) -> tuple[DataFile, ...]:
-        """List the files that hold a verdict's rows."""
+        """Return the files that hold rows with a verdict."""
         return tuple(file for file in self.files if file.verdict is verdict)

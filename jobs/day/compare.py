@@ -61,7 +61,7 @@ def with_recorded_anchors(audited: Audited, recorded: RecordedDay) -> Audited:
 
 
 def _with_anchor(now: PartitionCheckpoint, then: PartitionCheckpoint) -> PartitionCheckpoint:
-    same = then.anchor.is_of(now.anchor) if now.anchor and then.anchor else now.anchor == then.anchor
+    same = then.anchor.is_same_record(now.anchor) if now.anchor and then.anchor else now.anchor == then.anchor
     if not same:
         raise TopicChanged(
             expected=f"partition {now.partition} to hold the record that the day ended with, {then.anchor}",

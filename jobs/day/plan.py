@@ -108,7 +108,7 @@ def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = Fa
     if day >= ledger.next_day(settings.day.first):
         # a day that is not over must be waited for, whatever is missing
         require_over(instants, settings.day.grace, pipeline.now())
-    ledger.admit(day, settings.day.first)
+    ledger.require_next(day, settings.day.first)
     require_unamended(pipeline.lake, ledger, day, again=again)
     known = ledger.newest.next if ledger.newest else None
     future = settings.rules.future
@@ -121,7 +121,7 @@ def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = Fa
         contract=settings.rules.contract(settings.day.zone, settings.day.first),
         accept=pipeline.accept,
     )
-    plan = plan_day(day=instants, ledger=ledger, found=found, terms=terms, now=pipeline.now())
+    plan = plan_day(day=instants, ledger=ledger, survey=found, terms=terms, now=pipeline.now())
     sizes = _record_sizes(found)
     return PlannedRun(
         plan=plan,
