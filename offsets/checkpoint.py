@@ -25,10 +25,10 @@ class TopicIdentity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """The last delivered record of a partition below `seen_until`.
+    """The last delivered record of a partition below `seen_until`, by which a refilled topic is noticed.
 
-    Each run compares it with the log before and after reading, while Kafka retains it, to notice a topic
-    that was truncated and refilled. A day that delivers nothing keeps the older anchor.
+    Each run compares it with the log before and after reading, while Kafka retains it. A day that delivers
+    nothing keeps the older anchor.
     """
 
     offset: int
