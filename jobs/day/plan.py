@@ -171,9 +171,9 @@ def require_unamended(lake: Lake, ledger: Ledger, day: date, *, again: bool) -> 
 
 def _no_late_rows_before(lake: Lake, newest: Manifest | None) -> datetime | None:
     """Return an instant before which no day after the newest brought late rows; None if unknown."""
-    # When the newest day's run planned it, under the lock, no folder held such a row: each run checks for late
-    # rows of its own day and of all later days. A row that was brought afterwards changed its folder after
-    # that day's audit, unless a person put it there while that run was going on.
+    # When the newest day's run planned it, under the lock, no folder held such a row: each run checks for
+    # late rows of its own day and of all later days. A row that was brought afterwards changed its folder
+    # after that day's audit, unless a person put it there while that run was going on.
     # If the newest day was rebuilt, its manifest holds the time of the rebuild: a later day may have been
     # committed, and removed, before that. Then the manifest of the day before is used in the same way.
     # Unknown: versions that wrote formats 1 and 2 checked only for rows of their own day.
