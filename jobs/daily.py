@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.day.execute import audit_day, lock_holder, run_stamp, run_tasks, staging
-from jobs.day.plan import plan_patiently
+from jobs.day.plan import plan_with_retries
 from jobs.lake.late import finish_moves, has_unfinished_moves
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
@@ -81,7 +81,7 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         stages = DayStages(day, pipeline.observers)
         # 3 plan
         with stages.observed(Stage.PLAN) as figures:
-            planned = plan_patiently(pipeline, ledger, day)
+            planned = plan_with_retries(pipeline, ledger, day)
             figures.update(offsets=planned.plan.offsets, partitions=len(planned.plan.spans))
         # 4-6 read, classify, write: in the tasks, into staging
         with staging(pipeline, day) as staged:

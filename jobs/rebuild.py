@@ -23,8 +23,8 @@ from jobs.day.carry_over import (
     CarriedOver,
     find_carried_over,
     offset_bounds,
-    require_all_brought,
     require_delivered_again,
+    require_no_only_copy,
     require_no_unknown_files,
     unknown_files_in,
 )
@@ -38,7 +38,7 @@ from jobs.day.execute import (
     run_tasks,
     staging,
 )
-from jobs.day.plan import PlannedRun, plan_patiently
+from jobs.day.plan import PlannedRun, plan_with_retries
 from jobs.day.remake import remake
 from jobs.day.sizing import bytes_per_row
 from jobs.lake.late import finish_moves
@@ -70,7 +70,7 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         history = read_history(pipeline.lake, day, removed=removed)
         _require_nothing_accepted(pipeline, history)
         require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
-        require_all_brought(pipeline.lake, history)
+        require_no_only_copy(pipeline.lake, history)
         if history.newest:
             finish_moves(pipeline.lake, history.newest, leave_gone=history.newest is not history.own)
         stages = DayStages(day, pipeline.observers)
@@ -150,7 +150,7 @@ def _plan_anew(pipeline: Pipeline, history: History) -> PlannedRun:
     """
     day = history.date
     try:
-        planned = plan_patiently(pipeline, history.ledger, day, again=True)
+        planned = plan_with_retries(pipeline, history.ledger, day, again=True)
     except OffsetsLost as lost:
         raise _lost_for_good(lost, day) from None
     plan = planned.plan
@@ -159,7 +159,7 @@ def _plan_anew(pipeline: Pipeline, history: History) -> PlannedRun:
     held = offset_bounds(pipeline.lake, history, plan.topic.name)
     log_offsets = pipeline.broker().log_offsets(plan.topic.name, [span.partition for span in plan.spans])
     spans = [
-        _extended(span, part.pending, held[span.partition], log_offsets[span.partition].last_stable)
+        _extend(span, part.pending, held[span.partition], log_offsets[span.partition].last_stable)
         if span.partition in held
         else span
         for span, part in zip(plan.spans, plan.consumed.partitions, strict=True)
@@ -189,7 +189,7 @@ def _compacted(policy: str | None) -> OffsetsLost:
     )
 
 
-def _extended(span: Span, pending: Offsets, held: tuple[int, int], last_stable: int) -> Span:
+def _extend(span: Span, pending: Offsets, held: tuple[int, int], last_stable: int) -> Span:
     """Return a span that reaches as far as the day's files; it must begin where they do, or before."""
     held_from, held_until = held
     if held_from < span.from_offset:

@@ -18,7 +18,7 @@ class TopicIdentity:
     name: str
     """The topic's name."""
     topic_id: str
-    """Kafka's id of the topic; a topic that is made anew gets another."""
+    """Kafka's id of the topic; a recreated topic gets another."""
     cluster_id: str
     """Kafka's id of the cluster."""
 
@@ -69,7 +69,7 @@ class LostOffsets:
             raise ValueError(f"offsets from {self.from_offset} to {self.until_offset} are none")
 
     def __str__(self) -> str:
-        """Return it as the command line takes it."""
+        """Return the text that `--accept-loss` takes."""
         return f"{self.partition}:{self.from_offset}-{self.until_offset}"
 
 
@@ -84,11 +84,11 @@ class PartitionCheckpoint:
     partition: int
     """The partition."""
     seen_until: int
-    """All offsets below it are settled, but for the pending ones; new offsets begin here."""
+    """All offsets below it are settled, except the pending ones; new offsets begin here."""
     pending: Offsets
     """Offsets below `seen_until` that were read and belong to a later day."""
     anchor: Anchor | None
-    """The last delivered record below `seen_until`; null where there is none."""
+    """The last delivered record below `seen_until`; null if there is none."""
 
     def __post_init__(self) -> None:
         if len(self.pending) and self.pending.until > self.seen_until:
@@ -119,9 +119,9 @@ class Checkpoint:
     """What the next run needs, per partition, and the topic that it belongs to."""
 
     topic: TopicIdentity
-    """The topic that the offsets speak of."""
+    """The topic of the offsets."""
     partitions: tuple[PartitionCheckpoint, ...]
-    """One entry a partition, ascending."""
+    """One entry per partition, ascending."""
 
     def __post_init__(self) -> None:
         _ascending("checkpoint", [part.partition for part in self.partitions])
@@ -134,7 +134,7 @@ class Checkpoint:
         """Return the checkpoint without the lost offsets."""
         return replace(self, partitions=tuple(part.without(*lost) for part in self.partitions))
 
-    def goes_on_from(self, older: Checkpoint) -> bool:
+    def continues(self, older: Checkpoint) -> bool:
         """Return whether this checkpoint holds all partitions of an older one, unchanged; it may hold more.
 
         The ledger compares each manifest's `consumed` with the `next` of the manifest before it.

@@ -259,7 +259,7 @@ def check_link(before: Manifest, after: Manifest) -> None:
         raise _not_linked(
             f"{before.day.date} ends at {before.day.end}, {after.day.date} starts at {after.day.start}"
         )
-    if not after.consumed.goes_on_from(before.next.without(*after.accepted.loss)):
+    if not after.consumed.continues(before.next.without(*after.accepted.loss)):
         raise _not_linked(f"{after.day.date} did not start from the checkpoint of {before.day.date}")
     if (
         before.earlier is not None

@@ -77,15 +77,15 @@ class Span:
     from_offset: int
     """The first offset that is read."""
     seen_until: int
-    """That of the last checkpoint: new offsets begin here, and below it all that is not pending is
-    settled."""
+    """The `seen_until` of the last checkpoint: new offsets begin here, and all below it are settled or
+    pending."""
     until_offset: int
-    """Where the reading ended; the `seen_until` of the next checkpoint."""
+    """The offset after the last that was read; the `seen_until` of the next checkpoint."""
     reads: Offsets
-    """The offsets that were read: all that were new or pending, and what lies between them where reading on
-    was cheaper than seeking."""
+    """The offsets that were read: all new and pending ones, and those between them where reading was cheaper
+    than seeking."""
     evidence: Evidence
-    """How the two ends were found."""
+    """How its start and its end were found."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.from_offset <= self.seen_until <= self.until_offset:
@@ -102,12 +102,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStart:
-    """The offset at which the lake's knowledge of a partition begins."""
+    """The first offset of a partition that belongs to the lake."""
 
     partition: int
     """The partition."""
     offset: int
-    """Its first offset that the lake knows of."""
+    """Its first offset that belongs to the lake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

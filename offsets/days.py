@@ -25,7 +25,7 @@ class Day:
     date: date
     """The calendar date."""
     zone: str
-    """The zone in which it is one."""
+    """The time zone of the date."""
     start: datetime
     """Its first instant."""
     end: datetime
@@ -119,7 +119,7 @@ def with_next(runs: Runs, day: Day) -> Runs:
     if rest:
         raise ValueError(f"{day.date} lasts {day.end - day.start}, no whole number of seconds")
     _require_next(runs, day)
-    if runs and _alike(runs[-1], day.zone, seconds):
+    if runs and _same_length(runs[-1], day.zone, seconds):
         return (*runs[:-1], replace(runs[-1], days=runs[-1].days + 1))
     return (*runs, DayRun(from_date=day.date, zone=day.zone, start=day.start, seconds=seconds, days=1))
 
@@ -149,7 +149,7 @@ def check_runs(runs: Runs, day: Day) -> None:
     """
     for before, after in pairwise(runs):
         _require_next((before,), next(iter(after)))
-        if _alike(before, after.zone, after.seconds):
+        if _same_length(before, after.zone, after.seconds):
             raise ValueError(f"the days on both sides of {after.from_date} are one run, not two")
     with_next(runs, day)
 
@@ -161,7 +161,7 @@ def _require_next(runs: Runs, day: Day) -> None:
         )
 
 
-def _alike(run: DayRun, zone: str, seconds: int) -> bool:
+def _same_length(run: DayRun, zone: str, seconds: int) -> bool:
     return (run.zone, run.seconds) == (zone, seconds)
 
 

@@ -168,7 +168,7 @@ def _is_from(metadata: Mapping[bytes, bytes], topic: str, day: date) -> bool:
     return origin == (topic.encode(), day.isoformat().encode())
 
 
-def require_all_brought(lake: Lake, history: History) -> None:
+def require_no_only_copy(lake: Lake, history: History) -> None:
     """Check that an older day's folder does not hold the only good copy of a late file.
 
     Raises:

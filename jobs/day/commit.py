@@ -39,7 +39,7 @@ def commit(lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend:
         StoreFailed: the store refused; if the day exists nevertheless, it is committed.
     """
     # 8.1 name only the files that successful attempts reported: Spark may have tried a task twice
-    named = _named(audited, audited.files, stamp.run_id, amend=amend)
+    named = _name_files(audited, audited.files, stamp.run_id, amend=amend)
     # 8.2 the manifest comes last
     manifest = _manifest(audited, tuple(file for file, _ in named), stamp, revision=1)
     # 8.3, 8.4 the lake makes everything durable, and then visible in one step
@@ -68,7 +68,7 @@ def recommit(
         StoreFailed: the store refused, or cannot exchange in one step; the old day stays.
     """
     day = audited.plan.day.date
-    named = _named(audited, files, stamp.run_id, amend=amend)
+    named = _name_files(audited, files, stamp.run_id, amend=amend)
     own = tuple(file for file, _ in named)
     manifest = replace(
         _manifest(audited, (*own, *carried_over.late), stamp, revision=carried_over.revision),
@@ -83,7 +83,7 @@ def recommit(
     return manifest
 
 
-def _named(
+def _name_files(
     audited: Audited, files: Sequence[WrittenFile], run_id: str, *, amend: bool
 ) -> tuple[tuple[DataFile, WrittenFile], ...]:
     """Name the files of a day, numbered in the order of verdict, day and first offset."""

@@ -24,7 +24,7 @@ from jobs import logs
 from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.day.plan import PlannedRun, tasks_of
-from jobs.day.sizing import piece_rows, worth_a_sample
+from jobs.day.sizing import piece_rows, sample_is_useful
 from jobs.lake.names import STAGED_DAY
 from jobs.lake.port import LockHolder
 from jobs.stages import DayStages, Stage
@@ -127,7 +127,7 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
     progress = partial(stages.counted, Stage.TASKS)
 
     def run(reads: Mapping[int, Offsets]) -> list[TaskResult]:
-        pipeline.broker().rest()
+        pipeline.broker().release()
         with _recheck_on_failure(pipeline, plan):
             return engine.run_tasks(
                 plan.topic.name,
@@ -170,7 +170,7 @@ def _recheck_on_failure(pipeline: Pipeline, plan: DayPlan) -> Iterator[None]:
 
 def _with_sampled_size(pipeline: Pipeline, planned: PlannedRun, spec: TaskSpec) -> PlannedRun:
     """Return the plan with the size of a row sampled from Kafka, if that may change the number of tasks."""
-    if not worth_a_sample(planned.plan, planned.row_bytes, minimum=pipeline.settings.lake.min_file_size):
+    if not sample_is_useful(planned.plan, planned.row_bytes, minimum=pipeline.settings.lake.min_file_size):
         return planned
     from jobs.day.sampling import sampled_row_bytes
 

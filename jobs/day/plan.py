@@ -202,7 +202,7 @@ def tasks_of(pipeline: Pipeline, planned: PlannedRun, cores: int) -> int:
     return task_count(planned.plan, planned.row_bytes, **sizes, cores=cores)
 
 
-def plan_patiently(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
+def plan_with_retries(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
     """Return a plan; wait up to twice `kafka.timeout` (a minute by default) for open transactions to end."""
     tries = tenacity.Retrying(
         retry=tenacity.retry_if_exception_type(BrokerBehind),

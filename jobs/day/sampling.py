@@ -121,9 +121,9 @@ def _read(reader: TopicReader, topic: str, place: Place, *, headers: bool) -> Re
 def _equal_lengths(reads: Sequence[Read]) -> list[Read]:
     """Cut all places to the shortest that the limit of bytes ended: all record sizes must count equally."""
     rows = min((read.until - read.place.from_ for read in reads if read.cut), default=SAMPLE_ROWS)
-    return [_shortened(read, min(read.until, read.place.from_ + rows)) for read in reads]
+    return [_shorten(read, min(read.until, read.place.from_ + rows)) for read in reads]
 
 
-def _shortened(read: Read, until: int) -> Read:
+def _shorten(read: Read, until: int) -> Read:
     records = [record for record in read.records if record.offset < until]
     return read._replace(records=records, until=until)

@@ -34,7 +34,7 @@ def bytes_per_row(before: Manifest | None, sampled: float | None) -> float:
     return (sampled or 500.0) * PACKED
 
 
-def worth_a_sample(plan: DayPlan, row_bytes: float, *, minimum: int) -> bool:
+def sample_is_useful(plan: DayPlan, row_bytes: float, *, minimum: int) -> bool:
     """Return whether a better estimate could change the number of tasks: a small day always has one task."""
     return plan.offsets * row_bytes * GUESS_IS_OFF > minimum
 

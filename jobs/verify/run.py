@@ -78,7 +78,7 @@ def verify(
     chain = read_chain(lake)
     _require_committed(lake, chain, only)
     run = _Run(lake, chain, level, progress, reader)
-    run.look(only)
+    run.check(only)
     return run.verified()
 
 
@@ -134,24 +134,24 @@ class _Run:
         self._days = {day: summary.day for day, summary in chain.known.items()}
         self._compacted = any(summary.compacted for summary in chain.known.values())
 
-    def look(self, only: date | None) -> None:
+    def check(self, only: date | None) -> None:
         """Check one day, or the whole lake, and check days with problems again.
 
         A run may commit, bring late files to their days or exchange a folder meanwhile. Only a problem that
         is found twice in a row, or a read that the store refused, is reported; other problems are logged.
         """
-        self._look_at([only] if only else [*self._chain.days, None], only)
+        self._check_days([only] if only else [*self._chain.days, None], only)
         for _ in range(MAX_LOOKS):
             wrong = {day: findings.problems for day, findings in self._findings.items() if findings.problems}
             if not wrong:
                 return
             self._use_chain(read_chain(self._lake))
-            self._look_at(list(wrong), only)
-            self._log_gone(wrong)
+            self._check_days(list(wrong), only)
+            self._log_vanished(wrong)
             if all(self._findings[day].problems == problems for day, problems in wrong.items()):
                 return
 
-    def _log_gone(self, wrong: Mapping[date | None, list[str]]) -> None:
+    def _log_vanished(self, wrong: Mapping[date | None, list[str]]) -> None:
         for day, problems in wrong.items():
             for problem in problems:
                 if problem not in self._findings[day].problems and problem not in self._refused:
@@ -159,7 +159,7 @@ class _Run:
                         "wrong at one look and not at the next: a run may be at work", problem=problem
                     )
 
-    def _look_at(self, days: list[date | None], only: date | None) -> None:
+    def _check_days(self, days: list[date | None], only: date | None) -> None:
         known = [self._chain.known[day] for day in days if day and day in self._chain.known]
         self._total += sum(summary.files + (self._level is Level.KAFKA) for summary in known)
         for day in days:
@@ -293,7 +293,7 @@ class _Run:
             return None
         reader = self._reader()
         against, problems = compare(reader, manifest, compacted=self._compacted)
-        reader.rest()  # the next request comes only after the next day's files
+        reader.release()  # the next request comes only after the next day's files
         self._current.problems += problems
         return against
 

@@ -38,7 +38,7 @@ from offsets.day_plan import LogOffsets
 from offsets.errors import BrokerUnavailable, ConfigError, OffsetsLost
 from offsets.kafka.fetch import Contents, EndsEarly, Fetched, Fetcher, Presence, Sample
 from offsets.kafka.reader import FullRecord, SeenRecord, Stretch, TopicDescription, out_of_range, retention_of
-from offsets.kafka.trouble import advice_for, cleaned
+from offsets.kafka.trouble import advice_for, without_noise
 from offsets.ranges import Offsets, Range
 
 log = structlog.get_logger(__name__)
@@ -127,9 +127,9 @@ class Broker:
 
     def close(self) -> None:
         """Close all connections that hold resources."""
-        self.rest()
+        self.release()
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Close the consumers until the next request: librdkafka queues statistics while nobody polls."""
         for client in (self._small, self._large):
             if client is not None:
@@ -199,7 +199,7 @@ class Broker:
             OffsetsLost: a log now starts after the beginning of its stretch, or ends before its end.
         """
         samples = {
-            part: Sample(stretch, self._skipped(topic, part, stretch.from_))
+            part: Sample(stretch, self._skip_hidden(topic, part, stretch.from_))
             for part, stretch in wanted.items()
         }
         unread = {
@@ -207,10 +207,10 @@ class Broker:
             for part, sample in samples.items()
             if sample.at < sample.stretch.until and sample.stretch.limit > 0
         }
-        for batch in _cut(unread, SAMPLED_AT_ONCE):
+        for batch in _batches(unread, SAMPLED_AT_ONCE):
             self._read(topic, self._sampler(), batch, stop_if_invisible=True)
             unfinished = {part: sample for part, sample in batch.items() if not sample.done}
-            for group in _cut(unfinished, READ_AT_ONCE):
+            for group in _batches(unfinished, READ_AT_ONCE):
                 self._read(topic, self._reader(), group)
             for part, sample in unfinished.items():
                 self._hidden.setdefault((topic, part), []).extend(sample.hidden)
@@ -222,11 +222,11 @@ class Broker:
         Raises:
             OffsetsLost: a log now starts after the beginning of its range, or ends before its end.
         """
-        starts = {part: self._skipped(topic, part, from_) for part, (from_, _) in wanted.items()}
+        starts = {part: self._skip_hidden(topic, part, from_) for part, (from_, _) in wanted.items()}
         presences = {
             part: Presence(starts[part], until) for part, (_, until) in wanted.items() if starts[part] < until
         }
-        for group in _cut(presences, READ_AT_ONCE):
+        for group in _batches(presences, READ_AT_ONCE):
             self._read(topic, self._reader(), group)
             self._hidden.update(
                 {(topic, part): [presence.hidden] for part, presence in group.items() if presence.hidden}
@@ -305,7 +305,7 @@ class Broker:
             raise out_of_range(topic, part, wanted[part].at, problem) from None
         self._note(message)
 
-    def _skipped(self, topic: str, partition: int, from_: int) -> int:
+    def _skip_hidden(self, topic: str, partition: int, from_: int) -> int:
         """Return where to start, after ranges known to be invisible: below the LSO these never change."""
         for hidden, until in self._hidden.get((topic, partition), ()):
             if hidden <= from_ < until:
@@ -416,7 +416,7 @@ class Broker:
             raise BrokerUnavailable(
                 expected=f"an answer from {self._servers} about {what}",
                 found=f"none in {patience:g} s and {tries.statistics['attempt_number']}"
-                f" tries ({cleaned(message, self._secrets)})",
+                f" tries ({without_noise(message, self._secrets)})",
                 do=advice_for(message),
             ) from None
 
@@ -430,7 +430,7 @@ class Broker:
                 raise
             raise ConfigError(
                 expected=f"{self._servers} to accept the credentials of kafka.security",
-                found=cleaned(refused.str(), self._secrets),
+                found=without_noise(refused.str(), self._secrets),
                 do=advice_for(
                     refused.str(),
                     "Correct kafka.security, or ask for the right to read and describe the topic.",
@@ -471,7 +471,7 @@ class _QuietLogger:
         return lambda message, *args, **_: self.log(0, message, *args)
 
 
-def _cut(wanted: Mapping[int, Item], size: int) -> Iterator[dict[int, Item]]:
+def _batches(wanted: Mapping[int, Item], size: int) -> Iterator[dict[int, Item]]:
     """Split a mapping into mappings of at most `size` entries."""
     items = list(wanted.items())
     return (dict(items[at : at + size]) for at in range(0, len(items), size))

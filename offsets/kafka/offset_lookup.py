@@ -103,7 +103,7 @@ def _survey(
     # retention may have moved a log start since the first answer: the later one holds for all that follows
     log_offsets = {part: replace(log_offsets[part], log_start=after[part].log_start) for part in parts}
     looks = {
-        part: _look(
+        part: _survey_partition(
             log_offsets[part],
             after[part],
             checkpoints.get(part),
@@ -115,7 +115,7 @@ def _survey(
     return Survey(topic=described, partitions=look_together(reader, topic, looks))
 
 
-def _look(
+def _survey_partition(
     log_offsets: LogOffsets,
     after: LogOffsets,
     checkpoint: PartitionCheckpoint | None,
@@ -147,7 +147,7 @@ def find_end(log_offsets: LogOffsets, looked_up: int | None, stable: int, over: 
         )
     sample = (yield Stretch(from_=looked_up, until=stable, limit=SAMPLE)) if looked_up < stable else []
     if looked_up >= stable or _is_past(sample, over):
-        end = _after_the_day(looked_up, sample, over)
+        end = _end_after_day(looked_up, sample, over)
         return FoundEnd(offset=end, how=EndFrom.STAMPED_PAST, detail=f"offset {end} is stamped past it")
     if not sample:
         # records of an open transaction above the LSO may belong to the day too
@@ -177,13 +177,13 @@ def _bisect(log_offsets: LogOffsets, looked_up: int, stable: int, over: int) -> 
             how=EndFrom.IDLE,
             detail=f"{detail}; no record after it is stamped past the day",
         )
-    end = _after_the_day(past, sample, over)
+    end = _end_after_day(past, sample, over)
     return FoundEnd(
         offset=end, how=EndFrom.BISECTED, detail=f"{detail}; most records from {past} on are past it"
     )
 
 
-def _after_the_day(end: int, sample: list[SeenRecord], over: int) -> int:
+def _end_after_day(end: int, sample: list[SeenRecord], over: int) -> int:
     """Return the end after the sample's last record of the day: only the sample's median is past the day."""
     return max([end, *(record.offset + 1 for record in sample if record.timestamp < over)])
 

@@ -163,7 +163,7 @@ class TopicReader(Protocol):
         """
         ...
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Free the resources held between requests; the next request may come much later."""
         ...
 

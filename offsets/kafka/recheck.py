@@ -92,21 +92,21 @@ def prove_gaps(reader: TopicReader, topic: str, gaps: Sequence[Gaps], seed: str)
         AuditFailed: a gap holds a visible record.
         OffsetsLost: retention removed a gap before it was probed.
     """
-    pick = random.Random(seed)
-    chosen = {gap.partition: _chosen(gap.offsets, pick) for gap in gaps}
-    look_together(reader, topic, {part: _prove(part, ranges) for part, ranges in chosen.items()})
+    rng = random.Random(seed)
+    chosen = {gap.partition: _choose_ranges(gap.offsets, rng) for gap in gaps}
+    look_together(reader, topic, {part: _probe(part, ranges) for part, ranges in chosen.items()})
     return tuple(replace(gap, probed=len(chosen[gap.partition])) for gap in gaps)
 
 
-def _chosen(offsets: Offsets, pick: random.Random) -> list[Range]:
+def _choose_ranges(offsets: Offsets, rng: random.Random) -> list[Range]:
     """Choose the ranges to probe, without a list of all ranges."""
     starts, ends = offsets.edges()
     every = range(len(starts))
-    chosen = every if len(every) <= PROBES else sorted(pick.sample(every, PROBES))
+    chosen = every if len(every) <= PROBES else sorted(rng.sample(every, PROBES))
     return [(starts[at], ends[at]) for at in chosen]
 
 
-def _prove(partition: int, ranges: list[Range]) -> Look[None]:
+def _probe(partition: int, ranges: list[Range]) -> Look[None]:
     remaining, width, sized = deque(ranges), NEAR, False
     while remaining:
         group = _take_group(remaining, width)

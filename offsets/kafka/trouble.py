@@ -40,7 +40,7 @@ def advice_for(message: str, otherwise: str = CHECK) -> str:
     return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, message)), otherwise)
 
 
-def cleaned(message: str, secrets: Iterable[str]) -> str:
+def without_noise(message: str, secrets: Iterable[str]) -> str:
     """Return a message of librdkafka without noise and without secrets."""
     for pattern in _NOISE:
         message = re.sub(pattern, "", message)

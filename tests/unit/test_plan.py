@@ -138,7 +138,7 @@ def test_a_new_partition_starts_at_zero() -> None:
     assert (plan.spans[1].from_offset, plan.spans[1].until_offset) == (0, 1)
     assert plan.spans[1].evidence.start is StartFrom.NEW_PARTITION
     assert [start.partition for start in plan.first_offsets] == [0, 1]
-    assert plan.consumed.goes_on_from(known)
+    assert plan.consumed.continues(known)
 
 
 def test_headroom_tells_when_the_first_needed_record_goes() -> None:
