@@ -127,7 +127,7 @@ class Checkpoint:
         _ascending("checkpoint", [part.partition for part in self.partitions])
 
     def of(self, partition: int) -> PartitionCheckpoint | None:
-        """Return one partition's checkpoint, or None where the partition was not known."""
+        """Return one partition's checkpoint, or None if the partition was not known."""
         return next((part for part in self.partitions if part.partition == partition), None)
 
     def without(self, *lost: LostOffsets) -> Checkpoint:

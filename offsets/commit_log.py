@@ -39,11 +39,11 @@ class LedgerReader(Protocol):
         ...
 
     def manifest_text(self, day: date) -> bytes | None:
-        """Return a day's manifest, or None where the folder has none."""
+        """Return a day's manifest, or None if the folder has none."""
         ...
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
-        """Read bytes of the file of long sets beside a day's manifest; no bytes where it is missing."""
+        """Read bytes of the file of long sets beside a day's manifest; no bytes if it is missing."""
         ...
 
     def manifest_place(self, day: date) -> str:
@@ -116,7 +116,7 @@ def read_twice(read: Callable[[], T]) -> T:
 
 
 def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
-    """Read one day's manifest; None where the day has no folder.
+    """Read one day's manifest; None if the day has no folder.
 
     Raises:
         DayExists: the folder has no manifest.
@@ -272,7 +272,7 @@ def check_link(before: Manifest, after: Manifest) -> None:
 
 
 def build_first(day: date | None) -> str:
-    """Return the advice to build another day again before the one that was asked for."""
+    """Return the advice to rebuild another day before the requested one."""
     return f"Build {day} again first (`run --date {day} --force`)."
 
 

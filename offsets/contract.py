@@ -33,7 +33,7 @@ class Contract:
 
     @property
     def first_day(self) -> date | None:
-        """The lake's first day, where the terms name it."""
+        """The lake's first day, if the terms name it."""
         day = self.terms.get("day")
         first = day.get("first") if isinstance(day, dict) else None
         return date.fromisoformat(first) if isinstance(first, str) else None

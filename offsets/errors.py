@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Self
 
 BUG: Final = 70
-"""The exit code of what is no error of this list, but a bug of ours."""
+"""The exit code of any other exception, which is a bug of ours."""
 
 
 class KafkaDailyError(Exception):

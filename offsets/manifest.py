@@ -26,7 +26,7 @@ class Tally:
     verdict: Verdict
     """What became of the rows."""
     rows: int
-    """How many there are."""
+    """The number of rows."""
     from_offset: int
     """The first offset among them."""
     until_offset: int

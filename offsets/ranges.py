@@ -50,7 +50,7 @@ class Offsets:
     __slots__ = ("_bits", "_read", "listing")
 
     listing: Final[Listing | None]
-    """Where the set lies beside the manifest that it was read from; None where it is held in memory."""
+    """Where the set lies beside the manifest that it was read from; None if it is held in memory."""
 
     def __init__(self, ranges: Iterable[Iterable[int]] = ()) -> None:
         """Take ranges that are sorted and apart; any others are a ValueError."""

@@ -29,7 +29,7 @@ from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
 Fates = Mapping[Verdict, Offsets]
-"""The offsets of one partition, by what became of each."""
+"""The offsets of one partition by verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -102,7 +102,7 @@ def _days_before(history: History, manifest: Manifest) -> tuple[Day, ...]:
 
 
 def _with_lost_days(days: Sequence[Day]) -> Iterator[Day]:
-    """Yield all days but the last, and add days between them whose manifest is lost: neighbours bound them.
+    """Yield all days but the last, and each day between them whose manifest is lost, bounded by neighbours.
 
     Raises:
         LedgerBroken: two days in a row are lost.

@@ -25,7 +25,7 @@ def late_moves(manifest: Manifest) -> Iterator[tuple[DataFile, str, str]]:
 
 
 def unfinished_moves(lake: Lake, newest: Manifest) -> Iterator[str]:
-    """Yield the targets of the late files that still lie in the folder of the day whose run brought them."""
+    """Yield the targets of late files that still lie in the folder of the day whose run wrote them."""
     for _, source, target in late_moves(newest):
         if lake.stat(source):
             yield target

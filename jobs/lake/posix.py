@@ -73,7 +73,7 @@ class PosixLake:
         return _stat(Path(self.manifest_place(day))) is not None
 
     def manifest_text(self, day: date) -> bytes | None:
-        """Return a day's manifest, or None where the folder has none.
+        """Return a day's manifest, or None if the folder has none.
 
         Raises:
             StoreFailed: it cannot be read, or it or its folder is a symbolic link.
@@ -85,7 +85,7 @@ class PosixLake:
         return None
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
-        """Read bytes of the file of long sets beside a day's manifest; no bytes where it is missing."""
+        """Read bytes of the file of long sets beside a day's manifest; no bytes if it is missing."""
         place = self.day_folder(day) / LISTS_NAME
         self.require_no_link(f"{day_ref(day)}/{LISTS_NAME}")
         with store_errors(f"read {place}"), suppress(FileNotFoundError), place.open("rb") as file:

@@ -25,7 +25,7 @@ from offsets.ranges import Gathering, Offsets
 from offsets.verdict import IN_FILES, Verdict
 
 COUNTED_ALONE = (Verdict.SKIPPED, Verdict.BEFORE_FIRST)
-"""The verdicts whose offsets are recorded nowhere: they are the remaining ones."""
+"""The verdicts whose offsets are recorded nowhere: the remaining offsets are theirs."""
 MOST_SENTENCES: Final = 100
 """The most ranges that are named for two files that hold the same offsets."""
 Held = Mapping[tuple[int, Verdict], Offsets]

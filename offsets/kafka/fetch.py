@@ -193,7 +193,7 @@ def _partition_message(message: Message) -> tuple[int, int, Message | None]:
 
 @dataclass(slots=True)
 class Sample:
-    """The first visible records of a stretch; `hidden` are the ranges between them that hold none."""
+    """The first visible records of a stretch, and the ranges between them without any (`hidden`)."""
 
     stretch: Stretch
     at: int
