@@ -168,7 +168,8 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     """
     days = reader.days()
     if days and day < days[0]:
-        require_first(days[0], _first_of(reader, days[0]))
+        oldest = _read_own(reader, days[0])
+        require_first(days[0], oldest.contract.first_day if oldest else None)
     if not days or day < days[0] or day - days[-1] > ONE_DAY * removed:
         raise ConfigError(
             expected="--force with a day that was committed",
@@ -194,12 +195,6 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     manifests = (manifest for manifest in (*linked, before, own) if manifest)
     policy = policy_of([*(manifest.cleanup_policy for manifest in manifests), *policies])
     return History(date=day, earlier=earlier, before=before, own=own, after=after, later=later, policy=policy)
-
-
-def _first_of(reader: LedgerReader, day: date) -> date | None:
-    """Return the lake's first day, as the oldest manifest names it."""
-    own = _read_own(reader, day)
-    return own.contract.first_day if own else None
 
 
 def _read_later(reader: LedgerReader, day: date, days: list[date]) -> Iterator[Manifest]:

@@ -97,16 +97,11 @@ def _fates(tally: tuple[Tally, ...]) -> dict[tuple[int, Verdict], tuple[int, str
 
 
 def _failed(expected: str, found: str, recorded: RecordedDay | None = None) -> AuditFailed:
+    do = "The old day stays; staging is kept as evidence. A rebuild may move no record to another fate."
     version = recorded.manifest.versions.get("kafka-daily") if recorded and recorded.manifest else None
-    return AuditFailed(
-        expected=expected,
-        found=found,
-        do="The old day stays; staging is kept as evidence. A rebuild may move no record to another fate."
-        + (
-            f" If the day is damaged, restore it from a backup, or {_build_with(version)}." if version else ""
-        ),
-    )
-
-
-def _build_with(version: str) -> str:
-    return f"build it again with kafka-daily {version}, which wrote it and may read a record otherwise"
+    if version:
+        do += (
+            " If the day is damaged, restore it from a backup, or build it again with kafka-daily "
+            f"{version}, which wrote it and may read a record otherwise."
+        )
+    return AuditFailed(expected=expected, found=found, do=do)

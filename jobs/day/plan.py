@@ -24,7 +24,7 @@ from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
 from offsets.day_plan import DayPlan
 from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigError, LedgerBroken
-from offsets.kafka.offset_lookup import Survey, survey
+from offsets.kafka.offset_lookup import survey
 from offsets.manifest import Manifest
 from offsets.plan import Terms, bounds, plan_day, require_over
 
@@ -122,7 +122,7 @@ def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = Fa
         accept=pipeline.accept,
     )
     plan = plan_day(day=instants, ledger=ledger, survey=topic_survey, terms=terms, now=pipeline.now())
-    sizes = _record_sizes(topic_survey)
+    sizes = [record.size for part in topic_survey.partitions.values() for record in part.first]
     return PlannedRun(
         plan=plan,
         row_bytes=bytes_per_row(ledger.newest, statistics.median(sizes) if sizes else None),
@@ -212,7 +212,3 @@ def plan_with_retries(pipeline: Pipeline, ledger: Ledger, day: date, *, again: b
         reraise=True,
     )
     return tries(make_plan, pipeline, ledger, day, again=again)
-
-
-def _record_sizes(topic_survey: Survey) -> list[int]:
-    return [record.size for part in topic_survey.partitions.values() for record in part.first]
