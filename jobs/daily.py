@@ -1,27 +1,28 @@
-"""The story of one day, from the ledger to the commit and the late rows.
+"""Settle one day, from the ledger to the commit and the late rows.
 
-    1 ledger   the manifests of all days, `date=D/_manifest.json`, alone know offsets; each goes on from the
-               checkpoint of the one before. Is the day among them? then there is nothing to do. Of the chain
-               only its end is read: the newest manifest records the bounds of all days before it
-    2 lock     one run a lake; what the newest day still has to move is moved
-    3 plan     the day is over once our clock is `day.grace` past its end. Then, per partition, what to read:
-               what earlier days left pending, and all that is new up to the offset from which on Kafka
-               stamped records past the day and its grace; an open transaction below it is waited for. Kafka's
-               clock says only how far to read; to which day a record belongs, its event time says
+    1 ledger   only the manifests, `date=D/_manifest.json`, hold offsets; each continues from the checkpoint
+               of the one before. A day with a manifest is committed, and there is nothing to do. Only the
+               last manifests are read: the newest one records the bounds of all days before it
+    2 lock     one run a lake; unfinished moves of the newest day's late files are finished
+    3 plan     the day is over once our clock is `day.grace` past its end. Then the plan names, per partition,
+               what to read: the pending offsets of earlier days, and all new offsets up to the one from which
+               on Kafka stamped records past the day and its grace. The run waits for open transactions below
+               it. Kafka's clock decides only how far to read; the event time decides a record's day
     4-6        Spark's tasks read, judge each record, and write durable Parquet into the run's staging folder
-    7 audit    plan, tasks and files, which are read back, must agree, offset by offset; what Kafka did not
-               deliver is asked of a second client. Too many invalid records stop the run here. Makes the next
-               checkpoint: its seen_until is where the reading ended, its pending what was judged LATER_DAY
+    7 audit    plan, tasks and files, which are read back, must agree, offset by offset. A second client
+               checks the offsets that Kafka did not deliver. Too many invalid records stop the run here. The
+               audit makes the next checkpoint: seen_until is where the reading ended, pending are the offsets
+               that were judged LATER_DAY
     8 commit   files and manifest, with that checkpoint in it, become the day's folder by one rename
-    9 publish  each late file is linked into its day, under the name that this day's manifest gives it, and
-               then unlinked here; each is made durable before the next. A link fails where the name is taken:
-               a move cut short is finished, and none is made twice. That day's own manifest stays as it was
+    9 publish  each late file is linked into its day, under the name in this day's manifest, and then unlinked
+               here; each step is durable before the next. A link fails if the name is taken, so an
+               interrupted move is finished, and none is made twice. The other day's manifest is not changed
 
-A run that dies in 4 to 7, or in 8 before the rename, leaves a folder in staging that no reader looks into,
-and the next run starts anew; `clean` removes it. After the rename the day is there, and the next run goes on
-with 9. A day that is built again with `--force` does not come by here: `jobs/rebuild.py`.
-This is the one place that sees everything: config, lake, broker and Spark. It decides nothing but whether
-the day is committed already: each step is one call, and the next takes what it returns.
+A run that dies in 4 to 7, or in 8 before the rename, leaves a folder in staging, which no reader opens; the
+next run starts anew, and `clean` removes the folder. After the rename the day is committed, and the next run
+continues with 9. `jobs/rebuild.py` builds a day again with `--force`.
+This is the one module that sees everything: config, lake, broker and Spark. It decides only whether the day
+is committed already: each step is one call, and takes what the step before returned.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from typing import TYPE_CHECKING
 from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.day.execute import audit_day, lock_holder, run_stamp, run_tasks, staging
-from jobs.day.plan import plan_patiently
+from jobs.day.plan import plan_with_retries
 from jobs.lake.late import finish_moves, has_unfinished_moves
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
@@ -47,9 +48,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What became of one day; `seconds` are by step, and empty where the day was committed before.
+    """What a run did with one day; `seconds` are by step, and empty if the day was committed before.
 
-    `amended` are the rows that closed days received in this run.
+    `amended` are the rows that earlier days received in this run.
     """
 
     manifest: Manifest
@@ -64,14 +65,14 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
     Raises:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
-    # 1 ledger: a committed day is done, without the lock; what was seen may not have been durable yet
+    # 1 ledger: a committed day needs no lock, but the rename that was seen may not be durable yet
     if (committed := read_manifest(pipeline.lake, day)) and not has_unfinished_moves(
         pipeline.lake, committed
     ):
         pipeline.lake.make_days_durable()
         return Outcome(manifest=committed, already=True)
-    # 2 lock: from here on this run is the lake's one writer; what the last one left open comes first, so that
-    # no day but the newest ever has an open move
+    # 2 lock: from here on this run is the lake's one writer; it first finishes the moves of the last run, so
+    # that only the newest day ever has unfinished moves
     with pipeline.lake.lock(lock_holder(pipeline)):
         ledger = read_ledger(pipeline.lake)
         amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
@@ -80,7 +81,7 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         stages = DayStages(day, pipeline.observers)
         # 3 plan
         with stages.observed(Stage.PLAN) as figures:
-            planned = plan_patiently(pipeline, ledger, day)
+            planned = plan_with_retries(pipeline, ledger, day)
             figures.update(offsets=planned.plan.offsets, partitions=len(planned.plan.spans))
         # 4-6 read, classify, write: in the tasks, into staging
         with staging(pipeline, day) as staged:

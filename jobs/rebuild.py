@@ -1,10 +1,10 @@
-"""A committed day built again, beside the old one, and put in its place in one step.
+"""Rebuild a committed day beside the old one, and exchange both in one step.
 
-For a damaged day, and to decode it again under an accepted contract. It reads the recorded spans under the
-recorded bounds and moves nothing: each offset must meet the fate that it met before, as sets, or the old day
-stays. The amendments that the day has received are kept, by link. Where the newest day's manifest is gone,
-nothing tells where it ended, and nothing goes on from there: it is planned as a new day is, and its late rows
-that lie in earlier days stay there.
+This repairs a damaged day, or decodes it again under an accepted contract. It reads the recorded spans under
+the recorded bounds. Each offset must get its recorded verdict again, or the old day stays. The amendments
+that the day has received are linked into the new folder. If the newest day's manifest is gone, no manifest
+records where the day ended, and none continues from there: it is planned like a new day, and its late rows in
+earlier days stay there.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from jobs.context import Pipeline
 from jobs.daily import Outcome
 from jobs.day.carry_over import (
     CarriedOver,
-    held_between,
-    kept_of,
-    require_all_brought,
+    find_carried_over,
+    offset_bounds,
+    require_delivered_again,
+    require_no_only_copy,
     require_no_unknown_files,
-    require_still_there,
     unknown_files_in,
 )
 from jobs.day.compare import require_same_verdicts, with_recorded_anchors
@@ -38,7 +38,7 @@ from jobs.day.execute import (
     run_tasks,
     staging,
 )
-from jobs.day.plan import PlannedRun, plan_patiently
+from jobs.day.plan import PlannedRun, plan_with_retries
 from jobs.day.remake import remake
 from jobs.day.sizing import bytes_per_row
 from jobs.lake.late import finish_moves
@@ -49,7 +49,7 @@ from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compac
 from offsets.errors import ConfigError, ContractChanged, OffsetsLost, StoreFailed, TopicChanged
 from offsets.manifest import DataFile, Manifest
 from offsets.neighbours import History, RecordedDay, read_history
-from offsets.plan import reads_of
+from offsets.plan import offsets_to_read
 from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ log = structlog.get_logger(__name__)
 
 
 def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
-    """Build a committed day again and exchange it for the old one: all of it, or nothing.
+    """Rebuild a committed day and exchange it for the old one: all of it, or nothing.
 
     Raises:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
@@ -70,7 +70,7 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         history = read_history(pipeline.lake, day, removed=removed)
         _require_nothing_accepted(pipeline, history)
         require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
-        require_all_brought(pipeline.lake, history)
+        require_no_only_copy(pipeline.lake, history)
         if history.newest:
             finish_moves(pipeline.lake, history.newest, leave_gone=history.newest is not history.own)
         stages = DayStages(day, pipeline.observers)
@@ -78,8 +78,8 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         with stages.observed(Stage.PLAN) as figures:
             planned = _plan_again(pipeline, history, recorded) if recorded else _plan_anew(pipeline, history)
             plan = planned.plan
-            kept = kept_of(pipeline.lake, history, pipeline.settings.topic)
-            figures.update(offsets=plan.offsets, revision=kept.revision)
+            carried_over = find_carried_over(pipeline.lake, history, pipeline.settings.topic)
+            figures.update(offsets=plan.offsets, revision=carried_over.revision)
         with staging(pipeline, day, lambda staged: _holds_unknown_files(pipeline, history, staged)) as staged:
             if pipeline.lake.has_day(day):
                 pipeline.lake.require_replace(staged)
@@ -91,13 +91,13 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
                 if recorded:
                     require_same_verdicts(audited, recorded)
                     audited = with_recorded_anchors(audited, recorded)
-                require_still_there(pipeline.lake, history, audited.gaps)
-                remade = tuple(remake(pipeline, history, kept.damaged, staged))
+                require_delivered_again(pipeline.lake, history, audited.gaps)
+                remade = tuple(remake(pipeline, history, carried_over.damaged, staged))
                 figures.update(files=len(audited.files), remade=len(remade))
             with stages.observed(Stage.COMMIT) as figures:
                 require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
                 amend = recorded is None and pipeline.settings.late is Late.AMEND
-                manifest = _exchange(pipeline, staged, audited, kept, remade, started, amend=amend)
+                manifest = _exchange(pipeline, staged, audited, carried_over, remade, started, amend=amend)
                 figures.update(run=pipeline.run_id, revision=manifest.revision)
         with stages.observed(Stage.PUBLISH) as figures:
             newest = history.after[-1] if history.after else manifest
@@ -107,24 +107,24 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
 
 
 def _holds_unknown_files(pipeline: Pipeline, history: History, staged: str) -> bool:
-    """Return whether somebody wrote into the old folder just before the exchange, and name what."""
+    """Return whether somebody wrote into the old folder just before the exchange, and log the files."""
     lake, old = pipeline.lake, f"{staged}/{STAGED_DAY}"
     try:
-        strange = unknown_files_in(lake, old, history, pipeline.settings.topic)
-        strange = [lake.place(f"{old}/{name}") for name in strange]
-    except StoreFailed as refused:  # the day is committed, and what cannot be seen is kept too
-        strange = [f"{refused.found} when trying {refused.expected}"]
-    if strange:
+        unknown = unknown_files_in(lake, old, history, pipeline.settings.topic)
+        unknown = [lake.place(f"{old}/{name}") for name in unknown]
+    except StoreFailed as refused:  # the day is committed; a folder that cannot be listed is kept
+        unknown = [f"{refused.found} when trying {refused.expected}"]
+    if unknown:
         log.warning(
             "files of somebody else came into the day while it was exchanged: they are kept in staging, "
             "where `clean --execute` would remove them",
-            files=strange,
+            files=unknown,
         )
-    return bool(strange)
+    return bool(unknown)
 
 
 def _require_nothing_accepted(pipeline: Pipeline, history: History) -> None:
-    """Check that no loss is accepted for a day that is built again from just the offsets that made it."""
+    """Check that no loss or start is accepted: a rebuild reads exactly the recorded offsets again."""
     options = [f"--accept-loss {lost}" for lost in pipeline.accept.loss]
     if history.known and pipeline.accept.start:
         options.append("--accept-start")
@@ -137,29 +137,29 @@ def _require_nothing_accepted(pipeline: Pipeline, history: History) -> None:
 
 
 def _plan_again(pipeline: Pipeline, history: History, recorded: RecordedDay) -> PlannedRun:
-    plan = _plan(pipeline, history, recorded)
+    plan = _plan_recorded_spans(pipeline, history, recorded)
     return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
 
 
 def _plan_anew(pipeline: Pipeline, history: History) -> PlannedRun:
-    """Plan the newest day, whose manifest is gone, as a run would; it ends where its files end, or later.
+    """Return a plan for the newest day, whose manifest is gone; it ends where its files end, or later.
 
     Raises:
-        OffsetsLost: retention took some of it since, or compaction may have.
-        TopicChanged: the topic ends before its files do.
+        OffsetsLost: retention removed some of its records, or compaction may have.
+        TopicChanged: the topic ends before the day's files do.
     """
     day = history.date
     try:
-        planned = plan_patiently(pipeline, history.ledger, day, again=True)
+        planned = plan_with_retries(pipeline, history.ledger, day, again=True)
     except OffsetsLost as lost:
-        raise _not_again(lost, day) from None
+        raise _lost_for_good(lost, day) from None
     plan = planned.plan
     if plan.compacted is not False:
         raise _compacted(plan.cleanup_policy)
-    held = held_between(pipeline.lake, history, plan.topic.name)
+    held = offset_bounds(pipeline.lake, history, plan.topic.name)
     log_offsets = pipeline.broker().log_offsets(plan.topic.name, [span.partition for span in plan.spans])
     spans = [
-        _reaching(span, part.pending, held[span.partition], log_offsets[span.partition].last_stable)
+        _extend(span, part.pending, held[span.partition], log_offsets[span.partition].last_stable)
         if span.partition in held
         else span
         for span, part in zip(plan.spans, plan.consumed.partitions, strict=True)
@@ -167,8 +167,8 @@ def _plan_anew(pipeline: Pipeline, history: History) -> PlannedRun:
     return replace(planned, plan=replace(plan, spans=tuple(spans)))
 
 
-def _not_again(lost: OffsetsLost, day: date) -> OffsetsLost:
-    """Name the way on that keeps what the old folder holds of the offsets that are lost."""
+def _lost_for_good(lost: OffsetsLost, day: date) -> OffsetsLost:
+    """Return the error with the advice that keeps the lost offsets which the old folder still holds."""
     if "accept" not in lost.facts:  # a new partition's start, which --accept-start vouches for
         return lost
     return OffsetsLost(
@@ -189,8 +189,8 @@ def _compacted(policy: str | None) -> OffsetsLost:
     )
 
 
-def _reaching(span: Span, pending: Offsets, held: tuple[int, int], last_stable: int) -> Span:
-    """Let a span reach as far as the day's files; it must begin where they do, or before."""
+def _extend(span: Span, pending: Offsets, held: tuple[int, int], last_stable: int) -> Span:
+    """Return a span that reaches as far as the day's files; it must begin where they do, or before."""
     held_from, held_until = held
     if held_from < span.from_offset:
         raise OffsetsLost(
@@ -210,13 +210,13 @@ def _reaching(span: Span, pending: Offsets, held: tuple[int, int], last_stable: 
     return replace(
         span,
         until_offset=held_until,
-        reads=reads_of(pending, span.seen_until, held_until),
+        reads=offsets_to_read(pending, span.seen_until, held_until),
         evidence=replace(span.evidence, end=EndFrom.RECORDED, end_detail=detail),
     )
 
 
-def _plan(pipeline: Pipeline, history: History, recorded: RecordedDay) -> DayPlan:
-    """Plan to read again what was read then."""
+def _plan_recorded_spans(pipeline: Pipeline, history: History, recorded: RecordedDay) -> DayPlan:
+    """Return a plan that reads the recorded spans again."""
     described = pipeline.broker().describe(pipeline.settings.topic)
     topic = recorded.consumed.topic
     if described.identity != topic:
@@ -234,19 +234,19 @@ def _plan(pipeline: Pipeline, history: History, recorded: RecordedDay) -> DayPla
     contract = pipeline.settings.rules.contract(
         pipeline.settings.day.zone, (earlier or (recorded.day,))[0].date
     )
-    changes = _changes(pipeline, contract, recorded)
+    changes = _accepted_changes(pipeline, contract, recorded)
     return recorded.plan(
         earlier=earlier,
         contract=contract,
         accepted=replace(
-            old, contract=(*old.contract, *(each for each in changes if each not in old.contract))
+            old, contract=(*old.contract, *(change for change in changes if change not in old.contract))
         ),
         cleanup_policy=policy,
     )
 
 
-def _changes(pipeline: Pipeline, now: Contract, recorded: RecordedDay) -> tuple[str, ...]:
-    changes = now.changes_from(recorded.contract)
+def _accepted_changes(pipeline: Pipeline, contract: Contract, recorded: RecordedDay) -> tuple[str, ...]:
+    changes = contract.changes_from(recorded.contract)
     if changes and not pipeline.accept.contract:
         raise ContractChanged(
             expected=f"the contract of {recorded.day.date}",
@@ -261,7 +261,7 @@ def _exchange(
     pipeline: Pipeline,
     staged: str,
     audited: Audited,
-    kept: CarriedOver,
+    carried_over: CarriedOver,
     remade: Sequence[tuple[DataFile, WrittenFile]],
     started: datetime,
     *,
@@ -270,6 +270,6 @@ def _exchange(
     from jobs.day.commit import recommit
 
     options = file_options(pipeline, audited.plan)
-    files = kept.to_place(pipeline.lake, audited.files, f"{staged}/kept", options)
+    files = carried_over.new_files(pipeline.lake, audited.files, f"{staged}/kept", options)
     stamp = run_stamp(pipeline, started)
-    return recommit(pipeline.lake, staged, audited, files, kept, remade, stamp, amend=amend)
+    return recommit(pipeline.lake, staged, audited, files, carried_over, remade, stamp, amend=amend)

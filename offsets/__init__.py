@@ -1,1 +1,1 @@
-"""What has been settled, and what to read next."""
+"""The offsets that are settled, and the planning of those to read next."""

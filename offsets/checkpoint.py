@@ -1,6 +1,6 @@
-"""How far a topic is settled: by partition, the first offset that nobody read, and those that wait.
+"""How far each partition is settled: the first offset not yet read, and the pending offsets below it.
 
-Pure. Offsets are half-open everywhere, and a value that breaks its law cannot be made.
+Pure. All ranges are half-open. Constructors reject values that contradict themselves.
 """
 
 from __future__ import annotations
@@ -13,21 +13,22 @@ from offsets.ranges import Offsets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicIdentity:
-    """The topic that offsets belong to: a recreated topic has another id, a copied one another cluster."""
+    """The topic that offsets belong to: a recreated topic has a new id, a copied topic another cluster id."""
 
     name: str
     """The topic's name."""
     topic_id: str
-    """Kafka's id of the topic; a topic that is made anew gets another."""
+    """Kafka's id of the topic; a recreated topic gets another."""
     cluster_id: str
     """Kafka's id of the cluster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Anchor:
-    """The last delivered record of a partition below `seen_until`, which shows that a topic was refilled.
+    """The last delivered record of a partition below `seen_until`, by which a refilled topic is noticed.
 
-    It is kept where a day delivers nothing, and compared before and after each read while Kafka retains it.
+    Each run compares it with the log before and after reading, while Kafka retains it. A day that delivers
+    nothing keeps the older anchor.
     """
 
     offset: int
@@ -37,17 +38,18 @@ class Anchor:
     digest: str
     """The SHA-256 of the record's key and value."""
 
-    def is_of(self, read: Anchor) -> bool:
-        """Return whether a record read now is the same one.
+    def is_same_record(self, read: Anchor) -> bool:
+        """Return whether a record read now is this one.
 
-        Spark and librdkafka report stamps before 1900 differently, Spark none beyond LAST_STAMP, and older
-        manifests hold -1 for all below zero: of such stamps only the kind (below, beyond) is compared.
+        All timestamps below zero count as equal, and so do all beyond LAST_STAMP: Spark and librdkafka report
+        those before 1900 differently, Spark reports none beyond LAST_STAMP, and older manifests hold -1 for
+        all below zero.
         """
-        ours, theirs = ((a.offset, a.digest, _common(a.timestamp)) for a in (self, read))
+        ours, theirs = ((a.offset, a.digest, _comparable_stamp(a.timestamp)) for a in (self, read))
         return ours == theirs
 
 
-def _common(stamp: int) -> int:
+def _comparable_stamp(stamp: int) -> int:
     return max(-1, min(stamp, LAST_STAMP))
 
 
@@ -67,26 +69,26 @@ class LostOffsets:
             raise ValueError(f"offsets from {self.from_offset} to {self.until_offset} are none")
 
     def __str__(self) -> str:
-        """Return it as the command line takes it."""
+        """Return the text that `--accept-loss` takes."""
         return f"{self.partition}:{self.from_offset}-{self.until_offset}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCheckpoint:
-    """Where one partition stands: all below `seen_until` is settled, except for `pending`.
+    """The progress of one partition: all offsets below `seen_until` are settled, except for `pending`.
 
-    Pending offsets were read, and judged LATER_DAY. Each run that follows reads them again, until one gives
-    them another verdict: as a rule the run of their own day.
+    Pending offsets were read, and judged LATER_DAY. Each later run reads them again until they get another
+    verdict, normally in the run of their own day.
     """
 
     partition: int
     """The partition."""
     seen_until: int
-    """All offsets below it are settled, but for the pending ones; new offsets begin here."""
+    """All offsets below it are settled, except the pending ones; new offsets begin here."""
     pending: Offsets
     """Offsets below `seen_until` that were read and belong to a later day."""
     anchor: Anchor | None
-    """The last delivered record below `seen_until`; null where there is none."""
+    """The last delivered record below `seen_until`; null if there is none."""
 
     def __post_init__(self) -> None:
         if len(self.pending) and self.pending.until > self.seen_until:
@@ -100,15 +102,15 @@ class PartitionCheckpoint:
         return self.pending.first if len(self.pending) else self.seen_until
 
     def without(self, *lost: LostOffsets) -> PartitionCheckpoint:
-        """Return the checkpoint without what was lost; losses of other partitions change nothing.
+        """Return the checkpoint without the lost offsets; losses of other partitions change nothing.
 
         The plan accepts only the loss from `next_from_offset` to the log's start.
         """
-        mine = [each for each in lost if each.partition == self.partition]
+        losses = [loss for loss in lost if loss.partition == self.partition]
         return replace(
             self,
-            seen_until=max(self.seen_until, *(each.until_offset for each in mine), 0),
-            pending=self.pending - Offsets.of((each.from_offset, each.until_offset) for each in mine),
+            seen_until=max(self.seen_until, *(loss.until_offset for loss in losses), 0),
+            pending=self.pending - Offsets.of((loss.from_offset, loss.until_offset) for loss in losses),
         )
 
 
@@ -117,25 +119,25 @@ class Checkpoint:
     """What the next run needs, per partition, and the topic that it belongs to."""
 
     topic: TopicIdentity
-    """The topic that the offsets speak of."""
+    """The topic of the offsets."""
     partitions: tuple[PartitionCheckpoint, ...]
-    """One entry a partition, ascending."""
+    """One entry per partition, ascending."""
 
     def __post_init__(self) -> None:
         _ascending("checkpoint", [part.partition for part in self.partitions])
 
     def of(self, partition: int) -> PartitionCheckpoint | None:
-        """Return one partition's checkpoint, or None where the partition was not known."""
+        """Return one partition's checkpoint, or None if the partition was not known."""
         return next((part for part in self.partitions if part.partition == partition), None)
 
     def without(self, *lost: LostOffsets) -> Checkpoint:
-        """Return the checkpoint without what was lost."""
+        """Return the checkpoint without the lost offsets."""
         return replace(self, partitions=tuple(part.without(*lost) for part in self.partitions))
 
-    def goes_on_from(self, older: Checkpoint) -> bool:
-        """Return whether it holds all that an older one holds, unchanged; it may hold new partitions too.
+    def continues(self, older: Checkpoint) -> bool:
+        """Return whether this checkpoint holds all partitions of an older one, unchanged; it may hold more.
 
-        The ledger compares what each manifest consumed with what the manifest before it named as next.
+        The ledger compares each manifest's `consumed` with the `next` of the manifest before it.
         """
         return self.topic == older.topic and set(older.partitions) <= set(self.partitions)
 

@@ -1,8 +1,8 @@
 """The chain of committed days, read from their manifests.
 
-Relies on a reader that lists day folders and reads manifests' texts. Never writes, and never asks Kafka. A
-run reads the end of the chain alone, however long it is: the newest manifest, which records the bounds of all
-days before it, and the one before, from which it must go on. `read_chain` reads all of it.
+Relies on a reader that lists day folders and reads the text of manifests. Never writes, and never asks Kafka.
+A run reads only the last two manifests, however long the chain is: the newest one records the bounds of all
+days before it, and must continue from the one before. `read_chain` reads all manifests.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ class LedgerReader(Protocol):
         ...
 
     def manifest_text(self, day: date) -> bytes | None:
-        """Return a day's manifest, or None where the folder has none."""
+        """Return a day's manifest, or None if the folder has none."""
         ...
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
-        """Read bytes of the file of long sets beside a day's manifest; no bytes where it is missing."""
+        """Read bytes of the file of long sets beside a day's manifest; no bytes if it is missing."""
         ...
 
     def manifest_place(self, day: date) -> str:
@@ -53,9 +53,9 @@ class LedgerReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The committed days without a hole, with their recorded bounds, and the newest one's manifest.
+    """The committed days, with no day missing, with their recorded bounds and the manifest of the newest.
 
-    Its cleanup policy is marked (`compact before`) where only an earlier manifest that was read compacted.
+    That manifest's cleanup policy is marked (`compact before`) if only an earlier manifest says `compact`.
     """
 
     days: tuple[Day, ...]
@@ -66,16 +66,16 @@ class Ledger:
         return bool(self.days) and self.days[0].date <= day <= self.days[-1].date
 
     def next_day(self, first: date) -> date:
-        """Return the day that comes next; `first` counts only while nothing is committed."""
+        """Return the day that comes next, which is `first` while nothing is committed."""
         return self.newest.day.date + ONE_DAY if self.newest else first
 
-    def admit(self, day: date, first: date) -> None:
+    def require_next(self, day: date, first: date) -> None:
         """Check that a day, not yet committed, is the one that comes next.
 
         Raises:
             EarlierDayMissing: a day before it is not committed.
             LedgerBroken: a later day is committed.
-            ConfigError: it lies before the lake's first day.
+            ConfigError: the day lies before the lake's first day.
         """
         begins = self.days[0].date if self.days else first
         if day < begins:
@@ -102,12 +102,12 @@ class Ledger:
 
 
 def read_twice(read: Callable[[], T]) -> T:
-    """Read without the lock; read once more before a broken chain is reported.
+    """Read without the lock, and read a second time before a broken chain is reported.
 
-    A rebuild may exchange a day's folder between two reads: a manifest of one version, a list of the other.
+    A rebuild may exchange a day's folder meanwhile: then a manifest and its list are of two versions.
 
     Raises:
-        DayExists, LedgerBroken: it is broken at the second read too.
+        DayExists, LedgerBroken: the chain is broken at the second read too.
     """
     try:
         return read()
@@ -116,18 +116,18 @@ def read_twice(read: Callable[[], T]) -> T:
 
 
 def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
-    """Read one day's manifest; None where the day has no folder.
+    """Read one day's manifest; None if the day has no folder.
 
     Raises:
-        DayExists: the folder is there without a manifest.
-        LedgerBroken: the manifest is damaged or is of another day.
+        DayExists: the folder has no manifest.
+        LedgerBroken: the manifest is damaged, or belongs to another day.
     """
     if not reader.has_day(day):
         return None
     text = reader.manifest_text(day)
     place = reader.manifest_place(day)
     if text is None:
-        raise _taken(reader, day)
+        raise _no_manifest(reader, day)
     manifest = from_json(text, place, partial(reader.offset_lists, day))
     if manifest.day.date != day:
         raise LedgerBroken(
@@ -139,28 +139,30 @@ def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
 
 
 def read_ledger(reader: LedgerReader) -> Ledger:
-    """Read the end of the chain, and check that no day before it is missing.
+    """Read the last two manifests, and check that no day before them is missing.
 
     Raises:
-        DayExists: a day's folder is there without a manifest.
-        LedgerBroken: a day is missing, or one of the newest two cannot be read or is not linked to the other.
+        DayExists: a day's folder has no manifest.
+        LedgerBroken: a day is missing, or the last two manifests cannot be read or do not adjoin.
     """
     dates = reader.days()
     require_committed(reader, dates)
-    near = read_linked(reader, dates[-2:])
-    if not near:
+    newest_two = read_linked(reader, dates[-2:])
+    if not newest_two:
         return Ledger(())
-    newest = near[-1]
+    newest = newest_two[-1]
     if newest.earlier is None:
-        return _read_back(reader)
+        return _read_whole_chain(reader)
     days = (*days_of(newest.earlier), newest.day)
     require_first(dates[0], days[0].date)
     require_first(dates[0], newest.contract.first_day)
-    return Ledger(days, replace(newest, cleanup_policy=policy_of(each.cleanup_policy for each in near)))
+    return Ledger(
+        days, replace(newest, cleanup_policy=policy_of(manifest.cleanup_policy for manifest in newest_two))
+    )
 
 
-def _read_back(reader: LedgerReader) -> Ledger:
-    """Read a chain of an older format: each manifest records its own day alone, and the policy of its run."""
+def _read_whole_chain(reader: LedgerReader) -> Ledger:
+    """Read all manifests, since those of older formats record only their own day."""
     days, newest, policy = list[Day](), None, None
     for newest in read_chain(reader):
         days.append(newest.day)
@@ -169,19 +171,19 @@ def _read_back(reader: LedgerReader) -> Ledger:
 
 
 def policy_of(policies: Iterable[str | None]) -> str | None:
-    """Return the last cleanup policy, marked where one of them compacted."""
+    """Return the last cleanup policy, marked if an earlier one compacted."""
     policy = None
-    for each in policies:
-        policy = after_compaction(each, policy)
+    for cleanup_policy in policies:
+        policy = after_compaction(cleanup_policy, policy)
     return policy
 
 
 def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
-    """Read all manifests one by one, and check that each day goes on where the one before stopped.
+    """Read all manifests one by one, and check that each day continues where the one before ended.
 
     Raises:
-        DayExists: a day's folder is there without a manifest.
-        LedgerBroken: a manifest cannot be read, or the chain has a hole.
+        DayExists: a day's folder has no manifest.
+        LedgerBroken: a manifest cannot be read, or a day is missing.
     """
     before = None
     for day in reader.days():
@@ -195,28 +197,28 @@ def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
 
 
 def require_committed(reader: LedgerReader, dates: Sequence[date]) -> None:
-    """Check that no day is missing between the dates and that each has a manifest; none is read.
+    """Check that no day is missing between the dates, and that each has a manifest, without reading any.
 
     Raises:
-        DayExists: a day's folder is there without a manifest.
+        DayExists: a day's folder has no manifest.
         LedgerBroken: a day between two others is missing.
     """
     for day in dates:
         if not reader.has_manifest(day):
-            raise _taken(reader, day)
+            raise _no_manifest(reader, day)
     for before, after in pairwise(dates):
         if after != before + ONE_DAY:
-            raise _hole(before, after)
+            raise _day_missing(before, after)
 
 
 def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
-    """Read the manifests of some days, and check that each goes on where the one before stopped.
+    """Read the manifests of some days, and check that each continues where the one before ended.
 
     Raises:
-        DayExists: a day's folder is there without a manifest.
-        LedgerBroken: a manifest cannot be read, or does not go on from the one before.
+        DayExists: a day's folder has no manifest.
+        LedgerBroken: a manifest cannot be read, or does not continue from the one before.
     """
-    manifests = [each for day in dates if (each := read_manifest(reader, day))]
+    manifests = [manifest for day in dates if (manifest := read_manifest(reader, day))]
     for before, after in pairwise(manifests):
         check_link(before, after)
     return manifests
@@ -232,7 +234,7 @@ def check_first(oldest: Manifest) -> None:
 
 
 def require_first(oldest: date, first: date | None) -> None:
-    """Check that the oldest day present is the lake's first day, where that is known.
+    """Check that the oldest day present is the lake's first day, if that is known.
 
     Raises:
         LedgerBroken: days before it were removed.
@@ -246,44 +248,46 @@ def require_first(oldest: date, first: date | None) -> None:
 
 
 def check_link(before: Manifest, after: Manifest) -> None:
-    """Check that a day goes on where the one before stopped.
+    """Check that a day continues where the one before ended.
 
     Raises:
         LedgerBroken: it does not.
     """
     if after.day.date != before.day.date + ONE_DAY:
-        raise _hole(before.day.date, after.day.date)
+        raise _day_missing(before.day.date, after.day.date)
     if after.day.start != before.day.end:
-        raise _broken(
+        raise _not_linked(
             f"{before.day.date} ends at {before.day.end}, {after.day.date} starts at {after.day.start}"
         )
-    if not after.consumed.goes_on_from(before.next.without(*after.accepted.loss)):
-        raise _broken(f"{after.day.date} did not start from the checkpoint of {before.day.date}")
+    if not after.consumed.continues(before.next.without(*after.accepted.loss)):
+        raise _not_linked(f"{after.day.date} did not start from the checkpoint of {before.day.date}")
     if (
         before.earlier is not None
         and after.earlier is not None
         and after.earlier != with_next(before.earlier, before.day)
     ):
-        raise _broken(f"{after.day.date} and {before.day.date} record other bounds for the days before them")
+        raise _not_linked(
+            f"{after.day.date} and {before.day.date} record other bounds for the days before them"
+        )
 
 
 def build_first(day: date | None) -> str:
-    """Return the advice to build another day again before the one that was asked for."""
+    """Return the advice to rebuild another day before the requested one."""
     return f"Build {day} again first (`run --date {day} --force`)."
 
 
-def _hole(before: date, after: date) -> LedgerBroken:
-    gone = before + ONE_DAY
+def _day_missing(before: date, after: date) -> LedgerBroken:
+    missing = before + ONE_DAY
     return LedgerBroken(
         expected="each committed day to go on where the one before stopped",
-        found=f"{gone} is missing between {before} and {after}",
-        do=f"Build that one first (`run --date {gone} --force`), or restore it from a backup."
-        if after == gone + ONE_DAY
+        found=f"{missing} is missing between {before} and {after}",
+        do=f"Build that one first (`run --date {missing} --force`), or restore it from a backup."
+        if after == missing + ONE_DAY
         else "Two days in a row are missing: restore one of them from a backup.",
     )
 
 
-def _broken(found: str) -> LedgerBroken:
+def _not_linked(found: str) -> LedgerBroken:
     return LedgerBroken(
         expected="each committed day to go on where the one before stopped",
         found=found,
@@ -291,10 +295,10 @@ def _broken(found: str) -> LedgerBroken:
     )
 
 
-def _taken(reader: LedgerReader, day: date) -> DayExists:
+def _no_manifest(reader: LedgerReader, day: date) -> DayExists:
     days = reader.days()
     again = f"build that day again first (`run --date {day} --force`), or restore it from a backup"
-    if day == days[0] and len(days) > 1:  # no day before it records where it began
+    if day == days[0] and len(days) > 1:  # it cannot be rebuilt: no day before it records where it began
         again = "restore it from a backup"
     return DayExists(
         expected=f"{day} to be absent or committed by kafka-daily",

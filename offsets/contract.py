@@ -1,4 +1,4 @@
-"""The rules that a lake's days are decoded under, and what a person accepted of their changes and losses."""
+"""The contract that decides how records are decoded, and what a person accepted for one run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from offsets.checkpoint import LostOffsets
 
 
 class Contract:
-    """What decides verdict and bytes of a record, as canonical JSON; the order of keys plays no part."""
+    """All settings that decide a record's verdict and bytes, as JSON; the order of keys does not matter."""
 
     def __init__(self, terms: Mapping[str, object]) -> None:
         """Take the terms; they must be JSON."""
@@ -33,7 +33,7 @@ class Contract:
 
     @property
     def first_day(self) -> date | None:
-        """The lake's first day, where the terms name it."""
+        """The lake's first day, if the terms name it."""
         day = self.terms.get("day")
         first = day.get("first") if isinstance(day, dict) else None
         return date.fromisoformat(first) if isinstance(first, str) else None

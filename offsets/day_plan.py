@@ -1,6 +1,6 @@
-"""What a run is to read, partition by partition, with the evidence for each edge.
+"""The plan of a run: what to read of each partition, with the evidence for where it starts and ends.
 
-Pure: the plan is data. `plan` prints the very object that a run carries out.
+Pure: the plan is data. The command `plan` prints the same object that a run executes.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from offsets.ranges import Offsets
 
 
 class StartFrom(StrEnum):
-    """How the first offset of a span was found: by the day before, by time (the lake's first day), or 0.
+    """How the first offset of a span was found.
 
-    By time: the first record stamped at or after the day's start less `validity.future`, since no valid event
-    of the day has an earlier stamp.
+    CHECKPOINT: the day before recorded it. LOOKUP: on the lake's first day, a look-up by time finds the first
+    record stamped at or after the day's start less `validity.future`, since no valid event of the day has an
+    earlier stamp. NEW_PARTITION: on later days, a partition without a checkpoint begins at its log start.
     """
 
     CHECKPOINT = "checkpoint"
@@ -29,11 +30,12 @@ class StartFrom(StrEnum):
 class EndFrom(StrEnum):
     """How the end of a span (the first offset that is not read) was found.
 
-    Stamps are Kafka's timestamps, which producers may set. No end is wrong: what lies beyond it is settled by
-    a later run, and is late there if it was of this day.
-    STAMPED_PAST: a record stamped past the day and its grace ends it. BISECTED: such a stamp came too early,
-    among records of the day, so a search found the offset from which on most are past it. IDLE: none is
-    stamped past it, and the log is read to its high watermark. RECORDED: a rebuild takes the committed end.
+    Stamps are Kafka's timestamps, which producers may set. No end can be wrong: a later run settles what lies
+    beyond it, as late rows if they belong to this day.
+    STAMPED_PAST: the span ends before a record stamped after the day and its grace. BISECTED: such a record
+    lay among records of the day, so a bisection found the offset after which most records are past the day.
+    IDLE: no record is stamped past the day, and the span ends at the high watermark. RECORDED: a rebuild
+    takes the committed end.
     """
 
     STAMPED_PAST = "stamped_past"
@@ -44,7 +46,7 @@ class EndFrom(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogOffsets:
-    """The edges of one partition's log: log start, last stable offset (LSO), high watermark."""
+    """The log start, last stable offset (LSO) and high watermark of one partition."""
 
     partition: int
     log_start: int
@@ -54,7 +56,7 @@ class LogOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """How a span's two ends were found, as a kind and a sentence for each."""
+    """How the start and the end of a span were found, each as a kind and a sentence."""
 
     start: StartFrom
     """How the start was found."""
@@ -68,22 +70,22 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Span:
-    """What one run looks at of one partition."""
+    """What one run reads of one partition."""
 
     partition: int
     """The partition."""
     from_offset: int
     """The first offset that is read."""
     seen_until: int
-    """That of the last checkpoint: new offsets begin here, and below it all that is not pending is
-    settled."""
+    """The `seen_until` of the last checkpoint: new offsets begin here, and all below it are settled or
+    pending."""
     until_offset: int
-    """Where the reading ended; the `seen_until` of the next checkpoint."""
+    """The offset after the last that was read; the `seen_until` of the next checkpoint."""
     reads: Offsets
-    """The offsets that were read: all that were new or pending, and what lies between them where reading on
-    was cheaper than seeking."""
+    """The offsets that were read: all new and pending ones, and those between them where reading was cheaper
+    than seeking."""
     evidence: Evidence
-    """How the two ends were found."""
+    """How its start and its end were found."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.from_offset <= self.seen_until <= self.until_offset:
@@ -100,23 +102,22 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionStart:
-    """The offset at which the lake's knowledge of a partition begins."""
+    """The first offset of a partition that belongs to the lake."""
 
     partition: int
     """The partition."""
     offset: int
-    """Its first offset that the lake knows of."""
+    """Its first offset that belongs to the lake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayPlan:
-    """All that a run of one day will do, before it does it; what `plan` prints is what `run` executes.
+    """Everything that a run of one day will do; `plan` prints it, and `run` executes it.
 
-    `consumed` is the checkpoint of the day before, less what was lost and accepted; a partition that it did
-    not know, as on the lake's first day, is seen up to the first offset to read, with nothing pending.
-    `first_offsets` are where the lake's knowledge of each partition began, on whichever day that was.
-    `earlier` are the committed days with the bounds that their manifests recorded. `cleanup_policy` is
-    None where the broker does not say, and remembers an earlier compaction.
+    `consumed` is the checkpoint of the day before, without the losses that were accepted. A partition that
+    is new to it has `seen_until` at the first offset to read, and nothing pending. `first_offsets` are the
+    offsets at which the lake began to read each partition. `earlier` are the committed days with their
+    recorded bounds. `cleanup_policy` is None if the broker does not show it, and marks an earlier compaction.
     """
 
     day: Day
@@ -151,22 +152,22 @@ class DayPlan:
 
     @property
     def compacted(self) -> bool | None:
-        """Whether records may vanish from inside the log; None where the broker does not say."""
+        """Whether records may vanish from inside the log; None if the broker does not show it."""
         return is_compacted(self.cleanup_policy)
 
     @property
     def offsets(self) -> int:
-        """How many offsets are read; transaction markers count, though they are no records."""
+        """How many offsets are read; transaction markers count too."""
         return sum(len(span.reads) for span in self.spans)
 
 
 def is_compacted(cleanup_policy: str | None) -> bool | None:
-    """Return whether a topic's policy compacts it; None where the policy is not known."""
+    """Return whether a cleanup policy compacts; None if the policy is not known."""
     return None if cleanup_policy is None else "compact" in cleanup_policy
 
 
 def after_compaction(cleanup_policy: str | None, before: str | None) -> str | None:
-    """Return a topic's policy, marked where only the one before compacted: what it took is gone for ever."""
+    """Return a cleanup policy, marked if only the one before compacted: the compacted records stay gone."""
     if is_compacted(cleanup_policy) or not is_compacted(before):
         return cleanup_policy
     return f"{cleanup_policy or 'not shown'}, compact before"

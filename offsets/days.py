@@ -1,6 +1,6 @@
-"""A calendar day's bounds, and the adjoining days of a lake as runs of equal length.
+"""The bounds of a calendar day, and run-length encoding of a lake's adjoining days.
 
-Pure. Ten years of days are about forty runs, since a zone's days change their length twice a year.
+Pure. Ten years of days make about forty runs, since clock changes alter the length of a day twice a year.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Day:
     date: date
     """The calendar date."""
     zone: str
-    """The zone in which it is one."""
+    """The time zone of the date."""
     start: datetime
     """Its first instant."""
     end: datetime
@@ -45,16 +45,16 @@ class Day:
 def midnight(day: date, zone: str) -> datetime:
     """Return the first instant of a date in a zone, in UTC.
 
-    Where a clock change skips midnight, PEP 495's rule for fold=0 gives the moment of the change itself.
+    If a clock change skips midnight, the result is the moment of the change (PEP 495, fold=0).
     """
     return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
 
 
 def day_in(zone: str, day: date) -> Day:
-    """Return a date's bounds by the zone database of today.
+    """Return a date's bounds by today's zone database.
 
     Raises:
-        ConfigError: they do not lie within the calendar.
+        ConfigError: the bounds do not lie in the years 1 to 9999.
     """
     try:
         return Day(date=day, zone=zone, start=midnight(day, zone), end=midnight(day + ONE_DAY, zone))
@@ -68,7 +68,7 @@ def day_in(zone: str, day: date) -> Day:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayRun:
-    """Some `days` in a row from a date on, each `seconds` long and starting where the one before ended."""
+    """Consecutive days of equal length."""
 
     from_date: date
     """The date of the first day."""
@@ -106,26 +106,26 @@ class DayRun:
 
 
 Runs = tuple[DayRun, ...]
-"""Adjoining runs, as few as possible, so that the same days always make the same runs."""
+"""Adjoining runs, merged where possible, so that the same days always make the same runs."""
 
 
 def with_next(runs: Runs, day: Day) -> Runs:
-    """Return the runs with the day that follows.
+    """Return the runs with the next day added.
 
     Raises:
-        ValueError: it does not begin where the runs end, or its length is not a whole number of seconds.
+        ValueError: the day does not begin where the runs end, or is not a whole number of seconds long.
     """
     seconds, rest = divmod(day.end - day.start, SECOND)
     if rest:
         raise ValueError(f"{day.date} lasts {day.end - day.start}, no whole number of seconds")
     _require_next(runs, day)
-    if runs and _alike(runs[-1], day.zone, seconds):
+    if runs and _same_length(runs[-1], day.zone, seconds):
         return (*runs[:-1], replace(runs[-1], days=runs[-1].days + 1))
     return (*runs, DayRun(from_date=day.date, zone=day.zone, start=day.start, seconds=seconds, days=1))
 
 
 def runs_of(days: Iterable[Day]) -> Runs:
-    """Return adjoining days as runs, as few as possible.
+    """Return adjoining days as the fewest possible runs.
 
     Raises:
         ValueError: a day does not begin where the one before ended.
@@ -142,14 +142,14 @@ def days_of(runs: Runs) -> tuple[Day, ...]:
 
 
 def check_runs(runs: Runs, day: Day) -> None:
-    """Check that runs adjoin, that there are as few as possible, and that a day can follow them.
+    """Check that runs adjoin and cannot be merged, and that a day can follow them.
 
     Raises:
         ValueError: they do not.
     """
     for before, after in pairwise(runs):
         _require_next((before,), next(iter(after)))
-        if _alike(before, after.zone, after.seconds):
+        if _same_length(before, after.zone, after.seconds):
             raise ValueError(f"the days on both sides of {after.from_date} are one run, not two")
     with_next(runs, day)
 
@@ -161,7 +161,7 @@ def _require_next(runs: Runs, day: Day) -> None:
         )
 
 
-def _alike(run: DayRun, zone: str, seconds: int) -> bool:
+def _same_length(run: DayRun, zone: str, seconds: int) -> bool:
     return (run.zone, run.seconds) == (zone, seconds)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Self
 
 BUG: Final = 70
-"""The exit code of what is no error of this list, but a bug of ours."""
+"""The exit code of any other exception, which is a bug of ours."""
 
 
 class KafkaDailyError(Exception):
@@ -21,7 +21,7 @@ class KafkaDailyError(Exception):
     exit_code: ClassVar[int]
 
     def __init__(self, *, expected: str, found: str, do: str, **facts: object) -> None:
-        """Keep the three sentences and the facts that a program may want to read."""
+        """Store the three sentences, and the facts for programs that read the error."""
         self.expected, self.found, self.do, self.facts = expected, found, do, facts
         super().__init__(str(self))
 
@@ -35,9 +35,14 @@ class KafkaDailyError(Exception):
         return f"{self.title}. Expected {self.expected}; found {self.found}. {self.do}"
 
     def __reduce__(self) -> tuple[Callable[[], Self], tuple[()]]:
-        """Pickle the sentences and the facts, so that an error comes back from a task as it was."""
-        told: dict[str, Any] = {"expected": self.expected, "found": self.found, "do": self.do, **self.facts}
-        return partial(type(self), **told), ()
+        """Pickle by the arguments of `__init__`, so that an error from a task arrives unchanged."""
+        arguments: dict[str, Any] = {
+            "expected": self.expected,
+            "found": self.found,
+            "do": self.do,
+            **self.facts,
+        }
+        return partial(type(self), **arguments), ()
 
     def document(self) -> dict[str, object]:
         """Return the error as one JSON-able document."""

@@ -9,7 +9,7 @@ from offsets.days import UTC
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MICROSECOND = timedelta(microseconds=1)
 LAST_STAMP = (1 << 62) // 1000
-"""Kafka timestamps (ms) farther from 1970 come near the limit of an int64 of microseconds, or exceed it."""
+"""The largest timestamp (ms from 1970) that is computed with: half of what an int64 of microseconds holds."""
 
 
 def micros(instant: datetime) -> int:

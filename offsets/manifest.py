@@ -1,6 +1,6 @@
-"""The manifest of a committed day: what was planned, what became of each offset, and what comes next.
+"""The manifest of a committed day: what was planned, what became of each offset, and the next checkpoint.
 
-Pure. A value that breaks its law cannot be made; `manifest_text` reads and writes it.
+Pure. Constructors reject values that contradict themselves. `manifest_text` reads and writes the JSON.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from offsets.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tally:
-    """How many rows of one partition met one verdict, and between which offsets."""
+    """The number of rows of one partition with one verdict, and the range of their offsets."""
 
     partition: int
     """The partition."""
     verdict: Verdict
     """What became of the rows."""
     rows: int
-    """How many there are."""
+    """The number of rows."""
     from_offset: int
     """The first offset among them."""
     until_offset: int
     """The offset after the last."""
     digest: str = ""
-    """The SHA-256 of just these offsets as ranges, once the audit knows them: equal counts can be of other
-    records. Empty in a manifest of format 1."""
+    """The SHA-256 of exactly these offsets as ranges, since equal counts can be of other records. Empty until
+    the audit, and in a manifest of format 1."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rows <= self.until_offset - self.from_offset:
@@ -42,7 +42,7 @@ class Tally:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOffsets:
-    """Which offsets of one partition a file holds."""
+    """The offsets of one partition in a file."""
 
     partition: int
     """The partition."""
@@ -69,15 +69,15 @@ class DataFile:
     sha256: str
     """The SHA-256 of its bytes."""
     offsets: tuple[FileOffsets, ...]
-    """Which offsets it holds, one entry a partition."""
+    """The offsets that it holds, one entry per partition."""
     event_time_min: datetime | None = None
     """The earliest event time in it; null for invalid records."""
     event_time_max: datetime | None = None
     """The latest event time in it; null for invalid records."""
     day: date | None = None
-    """The day that its rows belong to; null but for late ones."""
+    """The day that its rows belong to; null except for late ones."""
     target: str | None = None
-    """The path below the lake at which its late rows are amended; null where they stay set aside, and for all
+    """The path below the lake to which its late rows are brought; null if they stay set aside, and for all
     other files."""
 
     def __post_init__(self) -> None:
@@ -94,7 +94,7 @@ class Gaps:
     offsets: Offsets
     """The offsets that were not delivered."""
     probed: int = 0
-    """In how many of their ranges a second client found nothing either: all of them, or a sample."""
+    """The number of ranges in which a second client found no record either: all of them, or a sample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,57 +116,54 @@ FORMAT_VERSION = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The commit record of one day: what was planned, found and written, and where the next day starts.
+    """The commit record of one day: what was planned, read and written, and where the next day starts.
 
-    docs/MANIFEST.md is written from the text below each field, here and in the values that it holds.
+    docs/MANIFEST.md is generated from the text below each field, here and in the nested values.
     """
 
     run_id: str
-    """The run that wrote it. The names of its files hold it too."""
+    """The run that wrote it; the names of its files hold it too."""
     revision: int
     """How often the day was built, counted from 1."""
     day: Day
     """The day and its bounds."""
     earlier: Runs | None
-    """The bounds of all days before this one, from the lake's first on; null where an older format did not
-    say."""
+    """The bounds of all days before this one, from the lake's first; null if an older format lacked them."""
     topic: TopicIdentity
     """The topic that was read."""
     contract: Contract
-    """What decides verdict and bytes of a record: the decoder's version, and the config's keys that do."""
+    """All that decides a record's verdict and bytes: the decoder's version, and keys of the config."""
     accepted: Accepted
-    """What a person accepted, in this run or when the day was built before."""
+    """What a person accepted, in this run or in an earlier build of the day."""
     consumed: Checkpoint
-    """The checkpoint that the run started from: the `next` of the day before, less what was lost and
-    accepted."""
+    """The checkpoint that the run started from: the `next` of the day before, without accepted losses."""
     first_offsets: tuple[PartitionStart, ...]
-    """Where the lake's knowledge of each partition began."""
+    """The first offset of each partition that belongs to the lake."""
     spans: tuple[Span, ...]
-    """What was read, one entry a partition."""
+    """What was read, one entry per partition."""
     cleanup_policy: str | None
-    """The topic's `cleanup.policy`; null where the broker did not show it. It remembers an earlier
-    compaction."""
+    """The topic's `cleanup.policy`; null if the broker did not show it. An earlier compaction is marked."""
     transactional: bool | None
-    """Whether the day's gaps show transactions; null where compaction may have made them."""
+    """Whether the day's gaps show transactions; null if compaction may have made them."""
     gaps: tuple[Gaps, ...]
-    """What Kafka did not deliver, one entry a partition."""
+    """The offsets that Kafka did not deliver, one entry per partition."""
     missing_pending: int
-    """How many pending offsets of `consumed` compaction took."""
+    """The number of pending offsets of `consumed` that compaction removed."""
     tally: tuple[Tally, ...]
-    """How many rows met each verdict, by partition."""
+    """The number of rows with each verdict, by partition."""
     causes: tuple[CauseCount, ...]
     """Why records are invalid, the commonest first."""
     files: tuple[DataFile, ...]
-    """The files of the day, and the late ones that it brought, which may have moved to their `target`."""
+    """The files of the day, and the late ones that its run wrote, which may have moved to their `target`."""
     remade: tuple[DataFile, ...]
-    """Amendments of this day that a rebuild wrote anew: of their bytes this manifest tells the truth, and
-    that of the day that brought them no longer does."""
+    """Amendments of this day that a rebuild wrote again: their size and SHA-256 are those here, no longer
+    those in the manifest of the day that brought them."""
     next: Checkpoint
     """The checkpoint that the next day starts from."""
     started: datetime
     """When the tasks were started."""
     audited: datetime
-    """When the audit had held."""
+    """When the audit passed."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """The versions of Python, of kafka-daily and of the packages that read and wrote."""
 
@@ -180,9 +177,9 @@ class Manifest:
         return bool(self.accepted.loss)
 
     def rows(self, verdict: Verdict) -> int:
-        """Count the rows that met a verdict."""
+        """Count the rows with a verdict."""
         return sum(tally.rows for tally in self.tally if tally.verdict is verdict)
 
     def files_of(self, verdict: Verdict) -> tuple[DataFile, ...]:
-        """List the files that hold a verdict's rows."""
+        """Return the files that hold rows with a verdict."""
         return tuple(file for file in self.files if file.verdict is verdict)

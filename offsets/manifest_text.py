@@ -1,8 +1,8 @@
 """The manifest as JSON: the only truth about what a day holds and which offsets come next.
 
-Pure: text in, Manifest out, and back. Reading is strict: a field more or less, a value that breaks its
-law, another format version or a checksum that does not fit is an error, never a guess. A set of more than
-100 ranges is not in the text: figures and a SHA-256 are, and the set lies in a file beside it.
+Pure: turns text into a Manifest, and back. Reading is strict: an unknown or missing field, an invalid value,
+an unknown format version or a wrong checksum is an error. A set of more than 100 ranges lies in a file beside
+the manifest; the text holds its figures and its SHA-256.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOST_LIST: Final = (
     "newest: `run --date D --force`."
 )
 ReadList = Callable[[int, int], bytes]
-"""Reads bytes of a day's list file, by their position and their number."""
+"""A function that reads bytes of a day's list file, given the position and the number of bytes."""
 
 
 def to_json(manifest: Manifest) -> bytes:
@@ -43,17 +43,17 @@ def to_json(manifest: Manifest) -> bytes:
 
 
 def lists_of(manifest: Manifest) -> bytes:
-    """Return the long sets of offsets that belong beside the manifest's text; nothing where all are short."""
+    """Return the contents of the list file beside the manifest; no bytes if all sets are short."""
     lists = _Lists()
     to_jsonable(manifest, lists)
     return b"".join(lists.texts)
 
 
 def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest:
-    """Read a manifest's text; its long sets are read, by `read`, when they are used.
+    """Read a manifest's text; `read` reads its long sets later, when they are used.
 
     Raises:
-        LedgerBroken: it is damaged, edited, or of a format that this version does not know.
+        LedgerBroken: the text is damaged, edited, or of an unknown format.
     """
     try:
         document = json.loads(text)
@@ -69,36 +69,40 @@ def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest
             do="Run the version of kafka-daily that wrote it, or a newer one.",
             format=version,
         )
-    if not _fits(checksum, document):
+    if not _checksum_matches(checksum, document):
         raise _damaged(where, "a checksum that does not fit the text: it was edited or cut")
     try:
         if version == 1:
             document = _from_format_1(document)
         if version <= 2:
             document = _from_format_2(document)
-        manifest = msgspec.convert(document, Manifest, dec_hook=partial(_revive, where, read))
+        manifest = msgspec.convert(document, Manifest, dec_hook=partial(_decode, where, read))
     except (msgspec.ValidationError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise _damaged(where, str(error)) from None
-    if not _same(manifest, document):
+    if not _round_trips(manifest, document):
         raise _damaged(where, f"fields that format {version} does not have")
     return manifest
 
 
 def require_lists(manifest: Manifest) -> None:
-    """Read each set that is listed beside a manifest, and compare it with the figures in the text.
+    """Read each set in the list file of a manifest, and compare it with the figures in the text.
 
     Raises:
         LedgerBroken: a list is gone, damaged, or not the one that the manifest names.
     """
-    for listing, offsets in ((each.listing, each) for each in long_sets(manifest)):
-        if listing:
-            held = Offsets() | offsets
-            said = (listing.offsets, listing.ranges, listing.from_offset, listing.until_offset)
-            if not len(held) or (len(held), held.range_count, held.first, held.until) != said:
-                raise _unlike(manifest, listing)
+    for offsets in long_sets(manifest):
+        if listing := offsets.listing:
+            offsets_read = Offsets() | offsets
+            recorded = (listing.offsets, listing.ranges, listing.from_offset, listing.until_offset)
+            if (
+                not len(offsets_read)
+                or (len(offsets_read), offsets_read.range_count, offsets_read.first, offsets_read.until)
+                != recorded
+            ):
+                raise _other_list(manifest, listing)
 
 
-def _unlike(manifest: Manifest, listing: Listing) -> LedgerBroken:
+def _other_list(manifest: Manifest, listing: Listing) -> LedgerBroken:
     edges = f"from {listing.from_offset} to {listing.until_offset}"
     return LedgerBroken(
         expected=f"{listing.offsets:,} offsets in {listing.ranges:,} ranges, {edges}, at byte {listing.at} "
@@ -109,14 +113,14 @@ def _unlike(manifest: Manifest, listing: Listing) -> LedgerBroken:
 
 
 def long_sets(manifest: Manifest) -> Iterator[Offsets]:
-    """Yield the sets of a manifest that may be long."""
+    """Yield the sets of a manifest that may lie in its list file."""
     for checkpoint in (manifest.consumed, manifest.next):
         yield from (part.pending for part in checkpoint.partitions)
     yield from (gap.offsets for gap in manifest.gaps)
 
 
 class _Lists:
-    """The sets of a manifest as it is written: short ones in the text, long ones one after the other."""
+    """Encodes sets while a manifest is written: short ones go into the text, long ones into `texts`."""
 
     def __init__(self) -> None:
         self.texts: list[bytes] = []
@@ -144,8 +148,8 @@ def _as_read(offsets: Offsets) -> object:
     return dataclasses.asdict(offsets.listing) if offsets.listing else _ranges(offsets)
 
 
-def _shown(offsets: Offsets) -> object:
-    """Return a set as JSON for other programs: the ranges of a short one, the figures of a long one."""
+def _as_shown(offsets: Offsets) -> object:
+    """Return a set as JSON for other programs: a short one as ranges, a long one as figures."""
     if offsets.range_count <= LONG:
         return _ranges(offsets)
     edges = {"from_offset": offsets.first, "until_offset": offsets.until}
@@ -153,12 +157,12 @@ def _shown(offsets: Offsets) -> object:
 
 
 def _ranges(offsets: Offsets) -> object:
-    return [list(each) for each in offsets]
+    return [list(range_) for range_ in offsets]
 
 
 def _from_format_1(old: dict[str, Any]) -> dict[str, Any]:
-    """Add what format 1 lacked: empty digests, no accepted loss, and gaps probed up to 1,000."""
-    new = {name: each for name, each in old.items() if name != "compacted"}
+    """Add the fields that format 1 lacked: no digests, no accepted loss, and up to 1,000 gaps probed."""
+    new = {name: value for name, value in old.items() if name != "compacted"}
     policy = {True: "compact", False: "delete", None: None}[old["compacted"]]
     gaps = [{**gap, "probed": min(len(gap["offsets"]), 1_000)} for gap in old["gaps"]]
     return new | {
@@ -172,12 +176,12 @@ def _from_format_1(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_format_2(old: dict[str, Any]) -> dict[str, Any]:
-    """Add what format 2 lacked: the bounds of the days before, which are None."""
+    """Add the field that format 2 lacked: the bounds of the days before, as None."""
     return old | {"earlier": None}
 
 
-def to_jsonable(value: object, sets: Callable[[Offsets], object] = _shown) -> object:
-    """Turn a value of the model into JSON's own types; `sets` turns a set of offsets."""
+def to_jsonable(value: object, sets: Callable[[Offsets], object] = _as_shown) -> object:
+    """Return a value of the model in JSON's own types; `sets` converts sets of offsets."""
     match value:
         case Offsets():
             return sets(value)
@@ -188,9 +192,9 @@ def to_jsonable(value: object, sets: Callable[[Offsets], object] = _shown) -> ob
         case date():
             return value.isoformat()
         case tuple() | list():
-            return [to_jsonable(each, sets) for each in value]
+            return [to_jsonable(item, sets) for item in value]
         case Mapping():
-            return {str(key): to_jsonable(each, sets) for key, each in value.items()}
+            return {str(key): to_jsonable(item, sets) for key, item in value.items()}
         case _ if dataclasses.is_dataclass(value):
             return {
                 field.name: to_jsonable(getattr(value, field.name), sets)
@@ -200,7 +204,7 @@ def to_jsonable(value: object, sets: Callable[[Offsets], object] = _shown) -> ob
             return value
 
 
-def _revive(where: str, read: ReadList | None, kind: type[Any], value: Any) -> Any:
+def _decode(where: str, read: ReadList | None, kind: type[Any], value: Any) -> Any:
     if kind is Offsets and isinstance(value, dict):
         listing = msgspec.convert(value, Listing)
         return Offsets.listed(listing, partial(_read_list, where, read, listing))
@@ -222,14 +226,14 @@ def _read_list(where: str, read: ReadList | None, listing: Listing) -> bytes:
     )
 
 
-def _fits(checksum: object, document: dict[str, Any]) -> bool:
+def _checksum_matches(checksum: object, document: dict[str, Any]) -> bool:
     quick = _sorted_json(document)
     return (quick is not None and hashlib.sha256(quick).hexdigest() == checksum) or (
         _checksum(document) == checksum
     )
 
 
-def _same(manifest: Manifest, document: dict[str, Any]) -> bool:
+def _round_trips(manifest: Manifest, document: dict[str, Any]) -> bool:
     quick = _sorted_json(manifest)
     return (quick is not None and quick == _sorted_json(document)) or to_jsonable(
         manifest, _as_read
@@ -237,17 +241,18 @@ def _same(manifest: Manifest, document: dict[str, Any]) -> bool:
 
 
 def _sorted_json(value: object) -> bytes | None:
-    """Return canonical JSON as msgspec writes it, in a tenth of the time; None for what it refuses.
+    """Return canonical JSON by msgspec, in a tenth of the time; None if msgspec refuses the value.
 
-    It writes a few numbers differently from `_checksum` and `to_jsonable`: where they disagree, these decide.
+    msgspec writes a few numbers differently. Equality is therefore proof, and after a difference `_checksum`
+    or `to_jsonable` decides.
     """
     try:
-        return msgspec.json.encode(value, enc_hook=_own_types, order="sorted")
+        return msgspec.json.encode(value, enc_hook=_encode_own_type, order="sorted")
     except (ValueError, TypeError, OverflowError, RecursionError):
         return None
 
 
-def _own_types(value: Any) -> object:
+def _encode_own_type(value: Any) -> object:
     if isinstance(value, Offsets | Contract):
         return to_jsonable(value, _as_read)
     raise TypeError(f"no JSON for a {type(value).__name__}")

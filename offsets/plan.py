@@ -1,8 +1,8 @@
 """Choose the offsets of a day.
 
-Pure: a survey, the ledger and the clock's answer go in, a DayPlan comes out, or the one error that says
-why there can be none. Any end is correct, since what is not yet seen is settled by a later run; a wrong
-start or a forgotten pending offset is not, so these come from the checkpoint alone.
+Pure: turns a survey, the ledger and the current time into a DayPlan, or raises the one error that says why
+there is none. Any end is correct, since a later run settles what lies beyond it. A wrong start or a forgotten
+pending offset would lose records, so both come from the checkpoint alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from offsets.ranges import Offsets
 READ_OVER = 0.05
 """Read through gaps while they add at most this share of the needed offsets: a seek costs more."""
 READ_OVER_AT_LEAST = 1_000
-"""Read through gaps of so many offsets together in any case: one fetch brings more."""
+"""Read through gaps of up to this many offsets in total in any case: one fetch brings more."""
 MOST_RANGES = 8
 """The most ranges in which one partition is read."""
 IF_COMPACTED = (
@@ -51,12 +51,12 @@ IF_COMPACTED = (
     "(DescribeConfigs) or, if compaction was turned off since, set cleanup.policy to compact,delete for one "
     "run, while which the topic takes no record without a key."
 )
-"""The way on where a record is gone and no run saw that the topic was compacted."""
+"""The advice if a record is gone and no run saw that the topic was compacted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accept:
-    """What the command line accepts for this run; a plan records what came of it as Accepted."""
+    """What the command line accepts for this run; a plan records the part that was needed as Accepted."""
 
     contract: bool = False
     start: bool = False
@@ -65,7 +65,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What the config and the command line say about a day, as the planner needs it."""
+    """What the planner needs of the config and the command line."""
 
     zone: str
     grace: timedelta
@@ -76,7 +76,7 @@ class Terms:
 
 
 def bounds(day: date, zone: str, before: Manifest | None) -> Day:
-    """Return a day's bounds: it begins where the day before ended, whatever the zone rules say today."""
+    """Return a day's bounds; it begins where the day before ended, even if the zone rules changed since."""
     by_rules = day_in(zone, day)
     if before is None:
         return by_rules
@@ -85,10 +85,10 @@ def bounds(day: date, zone: str, before: Manifest | None) -> Day:
 
 
 def require_over(day: Day, grace: timedelta, now: datetime) -> None:
-    """Check that a day is due.
+    """Check that a day and its grace are over.
 
     Raises:
-        DayNotOver: it ends, with its grace, after `now`.
+        DayNotOver: they end after `now`.
     """
     due = day.end + grace
     if now < due:
@@ -100,7 +100,7 @@ def require_over(day: Day, grace: timedelta, now: datetime) -> None:
         )
 
 
-def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: datetime) -> DayPlan:
+def plan_day(*, day: Day, ledger: Ledger, survey: Survey, terms: Terms, now: datetime) -> DayPlan:
     """Plan one day.
 
     Raises:
@@ -109,44 +109,44 @@ def plan_day(*, day: Day, ledger: Ledger, found: Survey, terms: Terms, now: date
     require_over(day, terms.grace, now)
     before = ledger.newest
     changes = _contract_changes(day, before, terms)
-    _check_identity(before, found)
-    policy = after_compaction(found.topic.cleanup_policy, before.cleanup_policy if before else None)
-    known = {each.partition: each for each in before.next.partitions} if before else None
+    _check_identity(before, survey)
+    policy = after_compaction(survey.topic.cleanup_policy, before.cleanup_policy if before else None)
+    checkpoints = {part.partition: part for part in before.next.partitions} if before else None
     first = ledger.days[0] if ledger.days else day
-    starts, spans, vouched, consumed = [], [], [], []
-    losses = _losses(before.next if before else None, found, terms)
-    for partition, looked in sorted(found.partitions.items()):
-        checkpoint = known.get(partition) if known else None
+    starts, spans, accepted, consumed = [], [], [], []
+    losses = _accepted_losses(before.next if before else None, survey, terms)
+    for partition, surveyed in sorted(survey.partitions.items()):
+        checkpoint = checkpoints.get(partition) if checkpoints else None
         if checkpoint:
             checkpoint = checkpoint.without(*losses)
-            how, detail = _continue(checkpoint, looked, is_compacted(policy))
+            how, detail = _continue(checkpoint, surveyed, is_compacted(policy))
         else:
-            checkpoint, detail, voucher = _begin(
-                partition, looked, found.topic, first, known is None, terms, now
+            checkpoint, detail, accepted_start = _begin_partition(
+                partition, surveyed, survey.topic, first, checkpoints is None, terms, now
             )
-            how = StartFrom.LOOKUP if known is None else StartFrom.NEW_PARTITION
+            how = StartFrom.LOOKUP if checkpoints is None else StartFrom.NEW_PARTITION
             starts.append(PartitionStart(partition=partition, offset=checkpoint.seen_until))
-            vouched += [voucher] if voucher else []
+            accepted += [accepted_start] if accepted_start else []
         consumed.append(checkpoint)
-        spans.append(_span(checkpoint, how, detail, looked))
-    headroom = _headroom(found, now)
+        spans.append(_span(checkpoint, how, detail, surveyed))
+    headroom = _headroom(survey, now)
     return DayPlan(
         day=day,
-        topic=found.topic.identity,
+        topic=survey.topic.identity,
         contract=terms.contract,
-        accepted=Accepted(contract=changes, start=tuple(vouched), loss=tuple(losses)),
-        consumed=Checkpoint(topic=found.topic.identity, partitions=tuple(consumed)),
+        accepted=Accepted(contract=changes, start=tuple(accepted), loss=tuple(losses)),
+        consumed=Checkpoint(topic=survey.topic.identity, partitions=tuple(consumed)),
         earlier=ledger.days,
         spans=tuple(spans),
         first_offsets=(*(before.first_offsets if before else ()), *starts),
         cleanup_policy=policy,
         headroom_hours=headroom,
-        risks=tuple(_risks(found.topic, headroom, terms)),
+        risks=tuple(_risks(survey.topic, headroom, terms)),
     )
 
 
 def next_checkpoint(plan: DayPlan, later: Mapping[int, Offsets], last: Mapping[int, Anchor]) -> Checkpoint:
-    """Make the next checkpoint: `later` are the LATER_DAY offsets, `last` the last records delivered."""
+    """Return the next checkpoint; `later` are the LATER_DAY offsets, `last` the last delivered records."""
     parts = []
     for span, old in zip(plan.spans, plan.consumed.partitions, strict=True):
         new = last.get(span.partition)
@@ -181,62 +181,66 @@ def _contract_changes(day: Day, before: Manifest | None, terms: Terms) -> tuple[
     return changes
 
 
-def _check_identity(before: Manifest | None, found: Survey) -> None:
+def _check_identity(before: Manifest | None, survey: Survey) -> None:
     if before is None:
         return
-    old, new = before.next.topic, found.topic.identity
+    old, new = before.next.topic, survey.topic.identity
     if old != new:
-        raise _changed(
+        raise _topic_changed(
             f"topic {old.name} with id {old.topic_id} in cluster {old.cluster_id}",
             f"{new.name} with id {new.topic_id} in cluster {new.cluster_id}: it was recreated or moved",
         )
-    missing = [part.partition for part in before.next.partitions if part.partition not in found.partitions]
+    missing = [part.partition for part in before.next.partitions if part.partition not in survey.partitions]
     if missing:
-        raise _changed(f"partitions {missing} to exist still", f"partitions {sorted(found.partitions)}")
+        raise _topic_changed(
+            f"partitions {missing} to exist still", f"partitions {sorted(survey.partitions)}"
+        )
 
 
 def _continue(
-    checkpoint: PartitionCheckpoint, looked: PartitionSurvey, compacted: bool | None
+    checkpoint: PartitionCheckpoint, surveyed: PartitionSurvey, compacted: bool | None
 ) -> tuple[StartFrom, str]:
-    """Check that the log is still the one that a checkpoint is of, and return how its span starts."""
-    part, seen, log_offsets = checkpoint.partition, checkpoint.seen_until, looked.log_offsets
+    """Check that the log is still the one of a checkpoint, and return how its span starts."""
+    part, seen, log_offsets = checkpoint.partition, checkpoint.seen_until, surveyed.log_offsets
     if seen > log_offsets.high:
-        raise _changed(f"partition {part} to reach offset {seen}", f"a high watermark of {log_offsets.high}")
-    behind = seen > looked.stable_after
-    if looked.after_anchor or not behind:  # an anchor above the LSO cannot be read yet
-        check_anchor(checkpoint, log_offsets.log_start, looked.after_anchor, compacted)
+        raise _topic_changed(
+            f"partition {part} to reach offset {seen}", f"a high watermark of {log_offsets.high}"
+        )
+    behind = seen > surveyed.stable_after
+    if surveyed.after_anchor or not behind:  # an anchor above the LSO cannot be read yet
+        check_anchor(checkpoint, log_offsets.log_start, surveyed.after_anchor, compacted)
     if behind:
-        raise _behind(part, f"offset {seen}", looked.stable_after)
+        raise _not_stable(part, f"offset {seen}", surveyed.stable_after)
     pending = len(checkpoint.pending)
     detail = f"the checkpoint, with {pending} pending" if pending else "the checkpoint"
     return (
         StartFrom.CHECKPOINT,
-        f"{detail}; {_anchor_evidence(checkpoint, log_offsets.log_start, looked.after_anchor)}",
+        f"{detail}; {_anchor_evidence(checkpoint, log_offsets.log_start, surveyed.after_anchor)}",
     )
 
 
-def _lost(known: Checkpoint | None, found: Survey) -> list[LostOffsets]:
-    """Return what retention took before it was settled."""
+def _find_losses(checkpoint: Checkpoint | None, survey: Survey) -> list[LostOffsets]:
+    """Return the offsets that retention removed before they were settled."""
     return [
         LostOffsets(partition=part.partition, from_offset=part.next_from_offset, until_offset=log_start)
-        for part in (known.partitions if known else ())
-        if part.next_from_offset < (log_start := found.partitions[part.partition].log_offsets.log_start)
+        for part in (checkpoint.partitions if checkpoint else ())
+        if part.next_from_offset < (log_start := survey.partitions[part.partition].log_offsets.log_start)
     ]
 
 
-def _losses(known: Checkpoint | None, found: Survey, terms: Terms) -> list[LostOffsets]:
-    """Return what was lost, where a person accepted just that.
+def _accepted_losses(checkpoint: Checkpoint | None, survey: Survey, terms: Terms) -> list[LostOffsets]:
+    """Return the lost offsets, if a person accepted exactly these.
 
-    The error names all of it: while one partition after the other is accepted, retention may take more.
+    The error names all losses at once: retention may remove more while they are accepted one by one.
     """
-    losses = _lost(known, found)
-    if lost := next((each for each in losses if each not in terms.accept.loss), None):
+    losses = _find_losses(checkpoint, survey)
+    if lost := next((loss for loss in losses if loss not in terms.accept.loss), None):
         accept = ",".join(map(str, losses))
-        gone = sum(each.until_offset - each.from_offset for each in losses)
+        offset_count = sum(loss.until_offset - loss.from_offset for loss in losses)
         raise OffsetsLost(
             expected=f"partition {lost.partition} from offset {lost.from_offset} on, "
             "which no day has settled",
-            found=f"a log that starts at {lost.until_offset}: {gone} offsets are gone"
+            found=f"a log that starts at {lost.until_offset}: {offset_count} offsets are gone"
             + (f" in {len(losses)} partitions" if len(losses) > 1 else ""),
             do="What is gone cannot be settled. Raise the topic's retention; to go on without these offsets, "
             f"in a day that is marked as lossy for ever, run it with --accept-loss {accept}.",
@@ -250,11 +254,11 @@ def _losses(known: Checkpoint | None, found: Survey, terms: Terms) -> list[LostO
 
 
 def _check_losses(losses: list[LostOffsets], terms: Terms) -> None:
-    """Check that all that was accepted is lost: a typing error must not count as a decision."""
-    if left := [str(each) for each in terms.accept.loss if each not in losses]:
+    """Check that all accepted losses are real: a typing error must not count as a decision."""
+    if not_lost := [str(loss) for loss in terms.accept.loss if loss not in losses]:
         raise ConfigError(
             expected="--accept-loss to name offsets that retention took before they were settled",
-            found=f"{', '.join(left)}, which are not lost",
+            found=f"{', '.join(not_lost)}, which are not lost",
             do="Leave the option out; where something is lost, the message says what to accept.",
         )
 
@@ -262,23 +266,23 @@ def _check_losses(losses: list[LostOffsets], terms: Terms) -> None:
 def check_anchor(
     checkpoint: PartitionCheckpoint, log_start: int, seen: tuple[SeenRecord, ...], compacted: bool | None
 ) -> None:
-    """Check that the log below `seen_until` still ends with the record that ended it.
+    """Check that the anchor is still the last record below `seen_until`.
 
     Raises:
-        TopicChanged: another record is there, or one where none was.
+        TopicChanged: another record is at its offset, or a record follows it.
     """
     part, anchor = checkpoint.partition, checkpoint.anchor
     records = list(seen)
-    if anchor and records and anchor.is_of(records[0].anchor):
+    if anchor and records and anchor.is_same_record(records[0].anchor):
         records.pop(0)
     elif anchor and anchor.offset >= log_start and not compacted:
-        raise _changed(
+        raise _topic_changed(
             f"partition {part} to hold at offset {anchor.offset} the record that was read there",
             f"another one at offset {records[0].offset}" if records else "none",
             "" if records else f" {IF_COMPACTED}",
         )
     if records:
-        raise _changed(
+        raise _topic_changed(
             f"nothing in partition {part} between the last record read and offset {checkpoint.seen_until}",
             f"a record at offset {records[0].offset}: the topic was truncated and filled again",
         )
@@ -293,19 +297,19 @@ def _anchor_evidence(checkpoint: PartitionCheckpoint, log_start: int, seen: tupl
     return f"the record at {checkpoint.anchor.offset} was taken by {taken}"
 
 
-def _begin(
+def _begin_partition(
     partition: int,
-    looked: PartitionSurvey,
+    surveyed: PartitionSurvey,
     topic: TopicDescription,
     first: Day,
     first_day: bool,
     terms: Terms,
     now: datetime,
 ) -> tuple[PartitionCheckpoint, str, str | None]:
-    """Return (checkpoint, evidence, what --accept-start accepted or None) for a partition without one."""
-    assert looked.start is not None, "the survey looks for the start of every unknown partition"
-    start, log_start = looked.start, looked.log_offsets.log_start
-    begun = PartitionCheckpoint(
+    """Return (checkpoint, evidence, what --accept-start accepted or None) for a new partition."""
+    assert surveyed.start is not None, "the survey looks for the start of every unknown partition"
+    start, log_start = surveyed.start, surveyed.log_offsets.log_start
+    checkpoint = PartitionCheckpoint(
         partition=partition, seen_until=start.offset, pending=Offsets(), anchor=start.anchor
     )
     wanted = (
@@ -314,19 +318,19 @@ def _begin(
         else "a new partition"
     )
     if start.offset > log_start or log_start == 0:
-        return begun, wanted, None
+        return checkpoint, wanted, None
     since = first.start - terms.future
     if topic.deletes_by_time_alone and topic.retention and now - topic.retention <= since:
-        return begun, f"{wanted}; retention has taken nothing stamped since then", None
+        return checkpoint, f"{wanted}; retention has taken nothing stamped since then", None
     if terms.accept.start:
-        vouched = f"partition {partition} begins at its log start {log_start}"
-        return begun, f"{wanted}; accepted by --accept-start", vouched
+        accepted = f"partition {partition} begins at its log start {log_start}"
+        return checkpoint, f"{wanted}; accepted by --accept-start", accepted
     earliest = _earliest_provable(start, topic, terms, now)
     raise OffsetsLost(
         expected=f"partition {partition} from offset {0 if not first_day else 'of ' + wanted}",
         found=f"a log that starts at offset {log_start}, and nobody can say what was there before",
-        do=f"{_provable(earliest, first_day, topic, terms)}. Or, where it is known that nothing was lost, "
-        "run once with --accept-start.",
+        do=f"{_start_advice(earliest, first_day, topic, terms)}. Or, where it is known that nothing was "
+        "lost, run once with --accept-start.",
         partition=partition,
         offset=0,
         log_start=log_start,
@@ -334,23 +338,23 @@ def _begin(
     )
 
 
-def _provable(earliest: date | None, first_day: bool, topic: TopicDescription, terms: Terms) -> str:
-    """Return the advice that lets a partition's start be proved."""
+def _start_advice(earliest: date | None, first_day: bool, topic: TopicDescription, terms: Terms) -> str:
+    """Return how a person can make the start of a partition provable."""
     if earliest:
         whose = "" if first_day else "of a new lake "
         return f"The earliest first day that can be proved is {earliest}: set day.first {whose}to it"
     return (
         f"No first day can be proved while the topic keeps its records for {topic.retention} alone: "
-        f"raise its retention above {_waiting(terms)}"
+        f"raise its retention above {_longest_wait(terms)}"
     )
 
 
 def _earliest_provable(
     start: FoundStart, topic: TopicDescription, terms: Terms, now: datetime
 ) -> date | None:
-    """Return the first day that a settings' or a look-up's answer would prove.
+    """Return the earliest first day whose start the topic's settings or the oldest record would prove.
 
-    None where that day is still to come, and retention is so short that it will be no better proved by then.
+    None if retention is so short that even this day can no longer be proved when it is due.
     """
     days = []
     if topic.deletes_by_time_alone and topic.retention:
@@ -360,62 +364,67 @@ def _earliest_provable(
     oldest = min(days, default=now) + terms.future
     first = oldest.astimezone(ZoneInfo(terms.zone)).date() + timedelta(days=1)
     due = midnight(first + timedelta(days=1), terms.zone) + terms.grace
-    return None if topic.retention and topic.retention < _waiting(terms) and now < due else first
+    return None if topic.retention and topic.retention < _longest_wait(terms) and now < due else first
 
 
-def _waiting(terms: Terms) -> timedelta:
-    """Return how long a record must be kept that comes as early before its day as is lawful."""
+def _longest_wait(terms: Terms) -> timedelta:
+    """Return how long Kafka must keep the earliest valid record of a day, until the day is due."""
     return terms.future + timedelta(days=1) + terms.grace
 
 
-def _span(checkpoint: PartitionCheckpoint, how: StartFrom, detail: str, looked: PartitionSurvey) -> Span:
+def _span(checkpoint: PartitionCheckpoint, how: StartFrom, detail: str, surveyed: PartitionSurvey) -> Span:
     part, seen = checkpoint.partition, checkpoint.seen_until
-    until = max(seen, looked.end.offset)
-    if until > looked.stable_after:
-        raise _behind(part, f"the day's end at offset {until}", looked.stable_after)
+    until = max(seen, surveyed.end.offset)
+    if until > surveyed.stable_after:
+        raise _not_stable(part, f"the day's end at offset {until}", surveyed.stable_after)
     return Span(
         partition=part,
         from_offset=checkpoint.next_from_offset,
         seen_until=seen,
         until_offset=until,
-        reads=reads_of(checkpoint.pending, seen, until),
-        evidence=Evidence(start=how, start_detail=detail, end=looked.end.how, end_detail=looked.end.detail),
+        reads=offsets_to_read(checkpoint.pending, seen, until),
+        evidence=Evidence(
+            start=how, start_detail=detail, end=surveyed.end.how, end_detail=surveyed.end.detail
+        ),
     )
 
 
-def reads_of(pending: Offsets, seen_until: int, until: int) -> Offsets:
-    """Return what is read: pending and new offsets, and the narrowest gaps between them.
+def offsets_to_read(pending: Offsets, seen_until: int, until: int) -> Offsets:
+    """Return the offsets to read: pending and new ones, and the narrowest gaps between them.
 
-    One record with a clock far ahead may be pending for years; what was settled since is not read every
-    night. Gaps are read through while they add little, since every range costs a seek.
+    One record with a clock far ahead may be pending for years, and the settled offsets after it must not be
+    read every night. Narrow gaps are read through, since every further range costs a seek.
     """
     needed = pending | Offsets.between(seen_until, until)
     if not len(needed):
         return needed
     starts, ends = needed.edges()
-    # between n ranges lie n - 1 gaps; all but the widest are read through in any case
+    # n ranges have n - 1 gaps between them; all but the widest gaps are read through in any case
     gaps = ((to - from_, from_, to) for from_, to in zip(ends, starts[1:], strict=False))
     widest = heapq.nlargest(MOST_RANGES - 1, gaps)
-    others = needed.until - needed.first - len(needed) - sum(width for width, _, _ in widest)
-    room = max(len(needed) * READ_OVER, READ_OVER_AT_LEAST) - others
+    narrow = needed.until - needed.first - len(needed) - sum(width for width, _, _ in widest)
+    room = max(len(needed) * READ_OVER, READ_OVER_AT_LEAST) - narrow
     while widest and widest[-1][0] <= room:
         room -= widest.pop()[0]
-    left = sorted((from_, to) for _, from_, to in widest)
-    begins, ends_at = [needed.first, *(to for _, to in left)], [*(from_ for from_, _ in left), needed.until]
+    skipped = sorted((from_, to) for _, from_, to in widest)
+    begins, ends_at = (
+        [needed.first, *(to for _, to in skipped)],
+        [*(from_ for from_, _ in skipped), needed.until],
+    )
     return Offsets(zip(begins, ends_at, strict=True))
 
 
-def _headroom(found: Survey, now: datetime) -> float | None:
-    """Return the hours until retention may take the oldest record that this run still needs."""
-    if not found.topic.retention or "delete" not in (found.topic.cleanup_policy or ""):
+def _headroom(survey: Survey, now: datetime) -> float | None:
+    """Return the hours until retention may remove the oldest record that this run needs."""
+    if not survey.topic.retention or "delete" not in (survey.topic.cleanup_policy or ""):
         return None
-    stamps = [look.first[0].timestamp for look in found.partitions.values() if look.first]
+    stamps = [surveyed.first[0].timestamp for surveyed in survey.partitions.values() if surveyed.first]
     stamps = [stamp for stamp in stamps if stamp >= 0]
     if not stamps:
         return None
-    # in milliseconds, since a record may be stamped beyond any calendar
-    left = min(stamps) + found.topic.retention // timedelta(milliseconds=1) - millis(now)
-    return round(left / 3_600_000, 1)
+    # in milliseconds, since a record's timestamp may be too large for a datetime
+    milliseconds_left = min(stamps) + survey.topic.retention // timedelta(milliseconds=1) - millis(now)
+    return round(milliseconds_left / 3_600_000, 1)
 
 
 def _risks(topic: TopicDescription, headroom: float | None, terms: Terms) -> list[str]:
@@ -424,7 +433,7 @@ def _risks(topic: TopicDescription, headroom: float | None, terms: Terms) -> lis
         risks.append(
             f"retention may take the first needed record in {headroom} h (day.headroom: {terms.headroom})"
         )
-    needed = _waiting(terms)
+    needed = _longest_wait(terms)
     if topic.retention and topic.retention < needed:
         risks.append(
             f"retention of {topic.retention} is shorter than the {needed} that a pending record may wait"
@@ -436,7 +445,7 @@ def _risks(topic: TopicDescription, headroom: float | None, terms: Terms) -> lis
     return risks
 
 
-def _changed(expected: str, found: str, more: str = "") -> TopicChanged:
+def _topic_changed(expected: str, found: str, more: str = "") -> TopicChanged:
     return TopicChanged(
         expected=expected,
         found=found,
@@ -445,7 +454,7 @@ def _changed(expected: str, found: str, more: str = "") -> TopicChanged:
     )
 
 
-def _behind(partition: int, wanted: str, stable: int) -> BrokerBehind:
+def _not_stable(partition: int, wanted: str, stable: int) -> BrokerBehind:
     return BrokerBehind(
         expected=f"partition {partition} to be stable up to {wanted}",
         found=f"a last stable offset of {stable}: an open transaction may still hold records of the day",

@@ -1,7 +1,7 @@
 """Sets of offsets of one partition.
 
-Pure. A set is a compressed bitmap (Roaring, https://roaringbitmap.org), so that ten million ranges take some
-megabytes and every operation is exact. A set that is listed beside its manifest is read when it is needed.
+Pure. A set is a compressed bitmap (Roaring, https://roaringbitmap.org): ten million ranges take some
+megabytes, and every operation is exact. A set in the list file of a manifest is read only when it is used.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ Range = tuple[int, int]
 SHOWN: Final = 9
 """How many ranges a message shows."""
 LONGEST: Final = 1 << 40
-"""A bitmap takes memory for every 65,536 offsets of a range: a typing error must not take all memory."""
+"""The longest range: a bitmap takes memory for each 65,536 offsets, and a typing error must not take all."""
 AT_ONCE: Final = 100_000
-"""How many ranges are made into text at a time."""
+"""How many ranges are turned into text at a time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listing:
-    """What a manifest says of a set that is listed beside it."""
+    """What a manifest says of a set in its list file."""
 
     offsets: int
     """How many offsets it has."""
@@ -45,15 +45,15 @@ class Listing:
 
 
 class Offsets:
-    """A set of offsets, shown as sorted half-open ranges that neither touch nor overlap."""
+    """A set of offsets; it iterates as sorted half-open ranges that neither touch nor overlap."""
 
     __slots__ = ("_bits", "_read", "listing")
 
     listing: Final[Listing | None]
-    """Where the set lies beside the manifest that it was read from; None where it is held in memory."""
+    """Where the set lies beside the manifest that it was read from; None if it is held in memory."""
 
     def __init__(self, ranges: Iterable[Iterable[int]] = ()) -> None:
-        """Take ranges that are canonical already; anything else is a ValueError."""
+        """Take ranges that are sorted and apart; any others are a ValueError."""
         self.listing = None
         self._read: Callable[[], bytes] | None = None
         self._bits: BitMap64 | None = ranges.bits if isinstance(ranges, Offsets) else _canonical(ranges)
@@ -62,7 +62,7 @@ class Offsets:
     def of(cls, ranges: Iterable[Range]) -> Offsets:
         """Join disjoint ranges in any order; an offset that occurs twice is a ValueError."""
         joined: list[Range] = []
-        for from_, until in sorted(each for each in ranges if each[0] < each[1]):
+        for from_, until in sorted(range_ for range_ in ranges if range_[0] < range_[1]):
             if joined and from_ < joined[-1][1]:
                 raise ValueError(f"offset {from_} occurs twice")
             if joined and from_ == joined[-1][1]:
@@ -79,15 +79,15 @@ class Offsets:
     @classmethod
     def holding(cls, offsets: Iterable[int]) -> Offsets:
         """Return the set of single offsets; one that occurs twice is a ValueError."""
-        each = offsets if isinstance(offsets, array) else array("Q", offsets)
-        bits = BitMap64(each)
-        if len(bits) != len(each):
-            raise ValueError(f"offset {_first_repeated(each)} occurs twice")
+        numbers = offsets if isinstance(offsets, array) else array("Q", offsets)
+        bits = BitMap64(numbers)
+        if len(bits) != len(numbers):
+            raise ValueError(f"offset {_first_repeated(numbers)} occurs twice")
         return _holding(bits)
 
     @classmethod
     def listed(cls, listing: Listing, read: Callable[[], bytes]) -> Offsets:
-        """Return a set whose bytes are read whenever it is compared, combined or walked through."""
+        """Return a set whose bytes are read each time it is compared, combined or iterated."""
         made = cls.__new__(cls)
         made._bits, made._read = None, read
         made.listing = listing  # type: ignore[misc]
@@ -95,10 +95,10 @@ class Offsets:
 
     @property
     def bits(self) -> BitMap64:
-        """The bitmap, which nobody may change; a listed set is read each time, so that it takes no memory."""
+        """The bitmap, which must not be changed; a listed set is read each time, and held nowhere."""
         if self._bits is not None:
             return self._bits
-        assert self._read is not None, "a set is held, or says how it is read"
+        assert self._read is not None, "a set holds its bits, or a function that reads them"
         return BitMap64.deserialize(self._read())
 
     def __eq__(self, other: object) -> bool:
@@ -116,23 +116,23 @@ class Offsets:
         return f"Offsets([{', '.join(f'[{f}, {u})' for f, u in shown[:SHOWN])}{more}])"
 
     def __reduce__(self) -> tuple[Callable[[bytes], Offsets], tuple[bytes]]:
-        """Send the compressed bitmap to another process."""
+        """Pickle the compressed bitmap."""
         return from_bytes, (self.to_bytes(),)
 
     def to_bytes(self) -> bytes:
-        """Return the set in Roaring's portable 64-bit format, compressed as far as it goes."""
+        """Return the set in Roaring's portable 64-bit format, run-length compressed."""
         packed = self.bits.copy()
         packed.run_optimize()
         return bytes(packed.serialize())
 
     def digest(self) -> str:
-        """Return the SHA-256 of the ranges as text, by which two sets are compared without keeping either."""
-        found, ranges = hashlib.sha256(), iter(self)
+        """Return the SHA-256 of the ranges as text, to compare two sets without storing them."""
+        hashed, ranges = hashlib.sha256(), iter(self)
         before = ""
-        while some := [f"{from_}-{until}" for from_, until in islice(ranges, AT_ONCE)]:
-            found.update((before + ",".join(some)).encode())
+        while texts := [f"{from_}-{until}" for from_, until in islice(ranges, AT_ONCE)]:
+            hashed.update((before + ",".join(texts)).encode())
             before = ","
-        return found.hexdigest()
+        return hashed.hexdigest()
 
     def __len__(self) -> int:
         """Count the offsets."""
@@ -155,7 +155,7 @@ class Offsets:
 
     @property
     def ranges(self) -> tuple[Range, ...]:
-        """All ranges at once: for sets that are known to have few."""
+        """All ranges as a tuple, for sets that are known to have few."""
         return tuple(self)
 
     def edges(self) -> tuple[array[int], array[int]]:
@@ -172,19 +172,19 @@ class Offsets:
         return offset in self.bits
 
     def __and__(self, other: Offsets) -> Offsets:
-        """Keep what both hold."""
+        """Return the offsets that both sets hold."""
         return _holding(self.bits & other.bits)
 
     def __or__(self, other: Offsets) -> Offsets:
-        """Return what one of them holds, or both."""
+        """Return the offsets that either set holds."""
         return _holding(self.bits | other.bits)
 
     def __sub__(self, other: Offsets) -> Offsets:
-        """Keep what the other does not hold."""
+        """Return the offsets that the other set does not hold."""
         return _holding(self.bits - other.bits)
 
     def within(self, from_: int, until: int) -> Offsets:
-        """Keep what lies in a half-open range, however wide that is."""
+        """Return the offsets that lie in a half-open range of any width."""
         if not len(self) or (from_ <= self.first and self.until <= until):
             return self
         bits = self.bits.copy()
@@ -203,13 +203,13 @@ class Gathering:
         self._bits = BitMap64()
 
     def add(self, offsets: Offsets) -> None:
-        """Take more offsets; one that is there already is a ValueError."""
+        """Add offsets; one that was added before is a ValueError."""
         if not self._bits.isdisjoint(offsets.bits):
             raise ValueError(f"offset {(self._bits & offsets.bits).min()} occurs twice")
         self._bits.update(offsets.bits)
 
     def overlap(self, offsets: Offsets) -> Offsets:
-        """Return which of these offsets are there already."""
+        """Return those of the offsets that were added before."""
         return _holding(self._bits & offsets.bits)
 
     def gathered(self) -> Offsets:
@@ -220,8 +220,8 @@ class Gathering:
 def joined(sets: Iterable[Offsets]) -> Offsets:
     """Join disjoint sets; an offset that two of them hold is a ValueError."""
     gathering = Gathering()
-    for each in sets:
-        gathering.add(each)
+    for offsets in sets:
+        gathering.add(offsets)
     return gathering.gathered()
 
 
@@ -250,4 +250,4 @@ def _canonical(ranges: Iterable[Iterable[int]]) -> BitMap64:
 
 def _first_repeated(offsets: array[int]) -> int:
     seen: set[int] = set()
-    return next(each for each in offsets if each in seen or seen.add(each))  # type: ignore[func-returns-value]
+    return next(offset for offset in offsets if offset in seen or seen.add(offset))  # type: ignore[func-returns-value]

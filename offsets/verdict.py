@@ -1,4 +1,4 @@
-"""What becomes of a record: one verdict each."""
+"""The verdicts: each record gets exactly one."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """What becomes of one record in one run, in the order of the rule; each is counted in the manifest.
+    """What becomes of one record in one run, in the order of the rule; the manifest counts each verdict.
 
-    ALREADY_SETTLED: an earlier day holds it, and it goes nowhere. SKIPPED and BEFORE_FIRST go nowhere either.
-    LATER_DAY stays in Kafka, and its offset is pending. The others are rows of files, below the day's folder.
+    ALREADY_SETTLED is in an earlier day, and is not written again. SKIPPED and BEFORE_FIRST are not written
+    either. LATER_DAY stays in Kafka, and its offset is pending. The others are rows of files in the day's
+    folder.
     """
 
     ALREADY_SETTLED = "already_settled"

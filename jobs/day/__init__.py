@@ -1,1 +1,1 @@
-"""One day, step by step: plan, size, audit, commit; and what a rebuild carries over."""
+"""The steps of one day: plan, tasks, audit, commit; and the additional steps of a rebuild."""

@@ -1,7 +1,7 @@
 """The check that plan, tally and files agree, offset by offset, before anything is committed.
 
-Pure. Only `audit` makes an Audited and only the commit takes one, so a wrong order does not type-check.
-What the tasks report is compared with what the files hold when they are read again, and both with the plan.
+Pure. Only `audit` returns an Audited and only the commit takes one, so a wrong order does not type-check.
+The results of the tasks are compared with the files, which are read again, and both with the plan.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
 Fates = Mapping[Verdict, Offsets]
-"""The offsets of one partition, by what became of each."""
+"""The offsets of one partition by verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audited:
-    """A day that adds up and may be committed."""
+    """A day that passed the audit and may be committed."""
 
     plan: DayPlan
     tally: tuple[Tally, ...]
@@ -47,66 +47,69 @@ class Audited:
 
 def audit(
     plan: DayPlan,
-    reports: Sequence[TaskResult],
+    results: Sequence[TaskResult],
     files: Sequence[WrittenFile],
     read: Callable[[WrittenFile], ReadBack],
 ) -> Audited:
-    """Check that plan, reports and files agree; `read` reads a file again.
+    """Check that plan, results and files agree; `read` reads a file again.
 
     Raises:
         AuditFailed: they do not agree.
     """
-    delivered = _joined("delivered", [report.delivered for report in reports])
+    delivered = _joined("delivered", [result.delivered for result in results])
     unfiled = {
-        verdict: _joined(str(verdict), [report.unfiled.get(verdict, {}) for report in reports])
+        verdict: _joined(str(verdict), [result.unfiled.get(verdict, {}) for result in results])
         for verdict in UNFILED
     }
-    tally = summed(each for report in reports for each in report.tally)
-    in_files = _files_as_read(plan, files, read)
+    tally = summed(entry for result in results for entry in result.tally)
+    in_files = _offsets_in_files(plan, files, read)
     gaps, missing, fates = [], 0, dict[int, Fates]()
-    for span, known in zip(plan.spans, plan.consumed.partitions, strict=True):
-        got = delivered.pop(span.partition, Offsets())
-        gaps.append(Gaps(partition=span.partition, offsets=span.reads - got))
-        missing += _check_pending(plan, span, known.pending, got)
-        settled = got.within(span.from_offset, span.seen_until) - known.pending
+    for span, checkpoint in zip(plan.spans, plan.consumed.partitions, strict=True):
+        received = delivered.pop(span.partition, Offsets())
+        gaps.append(Gaps(partition=span.partition, offsets=span.reads - received))
+        missing += _check_pending(plan, span, checkpoint.pending, received)
+        settled = received.within(span.from_offset, span.seen_until) - checkpoint.pending
         fates[span.partition] = {
             Verdict.ALREADY_SETTLED: settled,
-            **{verdict: each.get(span.partition, Offsets()) for verdict, each in unfiled.items()},
+            **{
+                verdict: by_partition.get(span.partition, Offsets())
+                for verdict, by_partition in unfiled.items()
+            },
             **in_files.get(span.partition, {}),
         }
-        rows = {each.verdict: each.rows for each in tally if each.partition == span.partition}
-        _check_partition(span, delivered=got, fates=fates[span.partition], rows=rows)
+        rows = {entry.verdict: entry.rows for entry in tally if entry.partition == span.partition}
+        _check_partition(span, delivered=received, fates=fates[span.partition], rows=rows)
     planned = {span.partition for span in plan.spans}
-    counted = {each.partition for each in tally}
-    named = {partition for each in unfiled.values() for partition in each}
-    strangers = (delivered.keys() | named | in_files.keys() | counted) - planned
-    if strangers:
-        raise _failed("only partitions of the plan", f"records of partitions {sorted(strangers)}")
+    counted = {entry.partition for entry in tally}
+    named = {partition for by_partition in unfiled.values() for partition in by_partition}
+    unplanned = (delivered.keys() | named | in_files.keys() | counted) - planned
+    if unplanned:
+        raise _failed("only partitions of the plan", f"records of partitions {sorted(unplanned)}")
     return Audited(
         plan=plan,
-        tally=tuple(replace(each, digest=fates[each.partition][each.verdict].digest()) for each in tally),
-        causes=summed_causes(each for report in reports for each in report.causes),
+        tally=tuple(replace(entry, digest=fates[entry.partition][entry.verdict].digest()) for entry in tally),
+        causes=summed_causes(cause for result in results for cause in result.causes),
         gaps=tuple(gaps),
         missing_pending=missing,
         files=tuple(files),
-        next=next_checkpoint(plan, unfiled[Verdict.LATER_DAY], _last(reports)),
+        next=next_checkpoint(plan, unfiled[Verdict.LATER_DAY], _last_anchors(results)),
     )
 
 
-def require_few_invalid(reports: Sequence[TaskResult], limit: float, floor: int) -> None:
+def require_few_invalid(results: Sequence[TaskResult], limit: float, floor: int) -> None:
     """Check, before the commit, that no more records are invalid than the limit allows.
 
-    The floor allows a few bad records in a small day. It does not allow most of them to be bad: that is a
-    config that does not fit.
+    The floor allows a few invalid records in a small day. It does not allow most records to be invalid: then
+    the config is wrong.
 
     Raises:
-        TooManyInvalid: more than the limit are, and more than the floor or than half of those with a value.
+        TooManyInvalid: more are invalid than the limit, and than the floor or half of those with a value.
     """
-    tally = [each for report in reports for each in report.tally]
+    tally = [entry for result in results for entry in result.tally]
     invalid = _rows(tally, Verdict.INVALID)
-    new = sum(each.rows for each in tally) - _rows(tally, Verdict.ALREADY_SETTLED)
-    causes = summed_causes(each for report in reports for each in report.causes)
-    empty = sum(each.rows for each in causes if each.cause == NO_VALUE)
+    new = sum(entry.rows for entry in tally) - _rows(tally, Verdict.ALREADY_SETTLED)
+    causes = summed_causes(cause for result in results for cause in result.causes)
+    empty = sum(cause.rows for cause in causes if cause.cause == NO_VALUE)
     judged = new - _rows(tally, Verdict.SKIPPED) - empty
     if invalid <= limit * new or (invalid <= floor and 2 * (invalid - empty) <= judged):
         return
@@ -126,13 +129,13 @@ def require_few_invalid(reports: Sequence[TaskResult], limit: float, floor: int)
 
 
 def _rows(tally: Iterable[Tally], verdict: Verdict) -> int:
-    return sum(each.rows for each in tally if each.verdict is verdict)
+    return sum(entry.rows for entry in tally if entry.verdict is verdict)
 
 
 def _commonest(causes: Sequence[CauseCount]) -> str:
     return "; ".join(
-        f"{each.rows:,} x {each.cause} (for example partition {each.partition} offset {each.offset})"
-        for each in causes[:3]
+        f"{cause.rows:,} x {cause.cause} (for example partition {cause.partition} offset {cause.offset})"
+        for cause in causes[:3]
     )
 
 
@@ -144,7 +147,7 @@ def _joined(what: str, sets: Iterable[Mapping[int, Offsets]]) -> dict[int, Offse
 
 
 def _check_pending(plan: DayPlan, span: Span, pending: Offsets, delivered: Offsets) -> int:
-    """Check that all pending offsets came; on a compacted topic, count those that vanished."""
+    """Check that all pending offsets were delivered; on a compacted topic, count those that were not."""
     missing = pending - delivered
     if len(missing) and not plan.compacted:
         raise _failed(
@@ -156,7 +159,7 @@ def _check_pending(plan: DayPlan, span: Span, pending: Offsets, delivered: Offse
 
 
 def _check_partition(span: Span, *, delivered: Offsets, fates: Fates, rows: Mapping[Verdict, int]) -> None:
-    """Check that every delivered offset has one fate, and that the tally counts just these."""
+    """Check that every delivered offset has exactly one fate, and that the tally counts the same offsets."""
     where = f"partition {span.partition}"
     outside = delivered - span.reads
     if len(outside):
@@ -176,61 +179,61 @@ def _check_partition(span: Span, *, delivered: Offsets, fates: Fates, rows: Mapp
         raise _failed(f"{where} to give each delivered record a fate", f"none for {rest}")
 
 
-def _files_as_read(
+def _offsets_in_files(
     plan: DayPlan, files: Sequence[WrittenFile], read: Callable[[WrittenFile], ReadBack]
 ) -> dict[int, dict[Verdict, Offsets]]:
     """Read all files again and return the offsets that they hold, by partition and verdict."""
     held: dict[int, dict[Verdict, list[Offsets]]] = {}
     for file in files:
         try:
-            back = read(file)
+            reread = read(file)
         except (OSError, ValueError, KeyError) as error:
             raise _failed(f"{file.path} to be readable", f"{type(error).__name__}: {error}") from error
-        _check_file(plan, file, back)
-        for partition, offsets in back.offsets.items():
+        _check_file(plan, file, reread)
+        for partition, offsets in reread.offsets.items():
             held.setdefault(partition, {}).setdefault(file.verdict, []).append(offsets or Offsets())
     return {
         partition: {
-            verdict: _joined("filed", [{partition: one} for one in sets])[partition]
-            for verdict, sets in each.items()
+            verdict: _joined("filed", [{partition: offsets} for offsets in sets])[partition]
+            for verdict, sets in by_verdict.items()
         }
-        for partition, each in held.items()
+        for partition, by_verdict in held.items()
     }
 
 
-def _check_file(plan: DayPlan, file: WrittenFile, back: ReadBack) -> None:
+def _check_file(plan: DayPlan, file: WrittenFile, reread: ReadBack) -> None:
     written = (file.rows, file.bytes, file.sha256, file.event_time_min, file.event_time_max)
-    found = (back.rows, back.bytes, back.sha256, back.event_time_min, back.event_time_max)
-    if written != found:
-        raise _failed(f"{file.path} to hold what was written, {written}", f"{found} when it was read again")
-    _check_coordinates(file, back)
+    actual = (reread.rows, reread.bytes, reread.sha256, reread.event_time_min, reread.event_time_max)
+    if written != actual:
+        raise _failed(f"{file.path} to hold what was written, {written}", f"{actual} when it was read again")
+    _check_coordinates(file, reread)
     if file.verdict is Verdict.INVALID:
         return
     earlier = {day.date: day for day in plan.earlier}
     day = plan.day if file.verdict is Verdict.IN_DAY else earlier.get(file.day) if file.day else None
     if day is None:
         raise _failed(f"{file.path} to be of an earlier day", f"{file.day}")
-    low, high = back.event_time_min, back.event_time_max
+    low, high = reread.event_time_min, reread.event_time_max
     if low is None or high is None or not micros(day.start) <= low <= high < micros(day.end):
         raise _failed(f"{file.path} to hold events of {day}", "event times outside it")
 
 
-def _check_coordinates(file: WrittenFile, back: ReadBack) -> None:
-    """Check that a file holds the offsets that the manifest will say it holds."""
-    written = {each.partition: (each.rows, each.from_offset, each.until_offset) for each in file.offsets}
-    found = {}
-    for partition, offsets in back.offsets.items():
+def _check_coordinates(file: WrittenFile, reread: ReadBack) -> None:
+    """Check that a file holds the offsets that its manifest will name."""
+    written = {part.partition: (part.rows, part.from_offset, part.until_offset) for part in file.offsets}
+    actual = {}
+    for partition, offsets in reread.offsets.items():
         if offsets is None:
             raise _failed(f"each offset once in {file.path}", f"one twice, of partition {partition}")
-        found[partition] = (len(offsets), offsets.first, offsets.until)
-    if written != found:
-        raise _failed(f"{file.path} to hold the offsets {written}", f"{found} when it was read again")
+        actual[partition] = (len(offsets), offsets.first, offsets.until)
+    if written != actual:
+        raise _failed(f"{file.path} to hold the offsets {written}", f"{actual} when it was read again")
 
 
-def _last(reports: Sequence[TaskResult]) -> dict[int, Anchor]:
+def _last_anchors(results: Sequence[TaskResult]) -> dict[int, Anchor]:
     last: dict[int, Anchor] = {}
-    for report in reports:
-        for partition, anchor in report.last.items():
+    for result in results:
+        for partition, anchor in result.last.items():
             if partition not in last or last[partition].offset < anchor.offset:
                 last[partition] = anchor
     return last

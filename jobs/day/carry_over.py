@@ -1,7 +1,7 @@
-"""What a rebuilt day takes over from the lake around it.
+"""The files that a rebuilt day takes over from the old revision.
 
-Late rows that this day's run brought to earlier days stay there, and the new manifest goes on naming them;
-the amendments that later days brought here are linked into the new folder. Writes into staging only.
+Late rows that this day's run brought to earlier days stay there, and the new manifest names them again. The
+amendments that later days brought to this day are linked into the new folder. Writes into staging only.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Damaged:
-    """An amendment that is damaged or gone, the manifest that names it, and its siblings that are intact."""
+    """A damaged or missing amendment, the manifest that names it, and its intact siblings."""
 
     manifest: Manifest
     file: DataFile
@@ -44,10 +44,10 @@ class Damaged:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedOver:
-    """What the new revision takes over: `late` files that lie in earlier days, `amendments` to link.
+    """The files that the new revision takes over: `late` ones in earlier days, `amendments` to link.
 
-    `settled` are the offsets of those late files, where others may be late too; None where the old manifest
-    says that these are all of the day's late rows. `remade` are amendments that an older revision made again.
+    `settled` are the offsets of those late files, if the day may have further late rows. It is None if the
+    old manifest shows that these files are all. `remade` are amendments that an older revision rebuilt.
     """
 
     revision: int
@@ -57,25 +57,25 @@ class CarriedOver:
     damaged: tuple[Damaged, ...]
     remade: tuple[DataFile, ...]
 
-    def to_place(
+    def new_files(
         self, lake: Lake, files: Sequence[WrittenFile], folder: str, options: FileOptions
     ) -> tuple[WrittenFile, ...]:
-        """Return the new files, without late rows that lie in earlier days already."""
+        """Return the written files, without late rows that already lie in earlier days."""
         if not self.late:
             return tuple(files)
         others = [file for file in files if file.verdict is not Verdict.LATE]
         if self.settled is None:
             return tuple(others)
         late = [file for file in files if file.verdict is Verdict.LATE]
-        _require_held(lake, self.settled, late)
+        _require_still_late(lake, self.settled, late)
         return (*others, *drop_offsets(lake, late, self.settled, folder, options))
 
 
-def kept_of(lake: Lake, history: History, topic: str) -> CarriedOver:
-    """Find what a rebuild of a day must take over.
+def find_carried_over(lake: Lake, history: History, topic: str) -> CarriedOver:
+    """Find the files that a rebuild of a day must take over.
 
     Raises:
-        LedgerBroken: a late file that the day brought elsewhere cannot be read, or does not belong there.
+        LedgerBroken: a late file that the day brought to another cannot be read, or does not belong there.
         StoreFailed: such a file is a symbolic link, or lies behind one.
     """
     remade = {file.target: file for file in history.own.remade} if history.own else {}
@@ -83,14 +83,18 @@ def kept_of(lake: Lake, history: History, topic: str) -> CarriedOver:
     damaged: list[Damaged] = []
     for manifest in history.after:
         files = [file for file in manifest.files if file.target and file.day == history.date]
-        found = {file.path: _intact(lake, manifest, file, remade.get(file.target)) for file in files}
-        intact = tuple(ref for ref in found.values() if ref)
+        intact_refs = {
+            file.path: _find_intact(lake, manifest, file, remade.get(file.target)) for file in files
+        }
+        intact = tuple(ref for ref in intact_refs.values() if ref)
         amendments += intact
         damaged += [
-            Damaged(manifest=manifest, file=file, intact=intact) for file in files if not found[file.path]
+            Damaged(manifest=manifest, file=file, intact=intact)
+            for file in files
+            if not intact_refs[file.path]
         ]
-    lost = {each.file.target for each in damaged}
-    late, settled, revision = _late(lake, history, topic)
+    lost = {amendment.file.target for amendment in damaged}
+    late, settled, revision = _late_files(lake, history, topic)
     return CarriedOver(
         revision=revision,
         late=late,
@@ -102,24 +106,24 @@ def kept_of(lake: Lake, history: History, topic: str) -> CarriedOver:
 
 
 def require_no_unknown_files(lake: Lake, history: History, topic: str) -> None:
-    """Check that a day's folder holds only our own files: others would go with the old folder.
+    """Check that a day's folder holds only our own files: others would be removed with the old folder.
 
     Raises:
-        VerifyFailed: it does.
-        StoreFailed: it holds a folder that cannot be listed.
+        VerifyFailed: the folder holds other files.
+        StoreFailed: a folder in it cannot be listed.
     """
     folder = day_ref(history.date)
-    if strange := unknown_files_in(lake, folder, history, topic):
+    if unknown := unknown_files_in(lake, folder, history, topic):
         raise VerifyFailed(
             expected=f"{lake.place(folder)} to hold what manifests name alone, since a rebuild replaces it",
-            found=f"{', '.join(strange[:9])}{' and more' if len(strange) > 9 else ''}",
+            found=f"{', '.join(unknown[:9])}{' and more' if len(unknown) > 9 else ''}",
             do="Nothing was changed. Move these files out of the day's folder, then build the day again.",
-            files=strange,
+            files=unknown,
         )
 
 
 def unknown_files_in(lake: Lake, folder: str, history: History, topic: str) -> list[str]:
-    """List the files in a day's folder, wherever that is by now, that are not ours.
+    """List the files that are not ours in a day's folder, which may have been moved to `folder`.
 
     Raises:
         StoreFailed: a folder in it cannot be listed.
@@ -138,17 +142,17 @@ def _is_ours(lake: Lake, ref: str, name: str, topic: str, day: date) -> bool:
     """Return whether a file that no manifest names was written by a run of the day."""
     if _is_link(lake, ref) or not OURS.fullmatch(name):
         return False
-    said = _footer(lake, ref)
-    return bool(RUN.search(name)) if said is None else _is_of(said, topic, day)
+    origin = _read_origin(lake, ref)
+    return bool(RUN.search(name)) if origin is None else _is_from(origin, topic, day)
 
 
 def _is_link(lake: Lake, ref: str) -> bool:
-    there = lake.stat(ref)
-    return bool(there and there.is_link)
+    entry = lake.stat(ref)
+    return bool(entry and entry.is_link)
 
 
-def _footer(lake: Lake, ref: str) -> Mapping[bytes, bytes] | None:
-    """Read what a file's footer says about its origin; None where it cannot be read."""
+def _read_origin(lake: Lake, ref: str) -> Mapping[bytes, bytes] | None:
+    """Read the metadata of a file's footer, which names its origin; None if it cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -159,21 +163,21 @@ def _footer(lake: Lake, ref: str) -> Mapping[bytes, bytes] | None:
         return None
 
 
-def _is_of(said: Mapping[bytes, bytes], topic: str, day: date) -> bool:
-    origin = said.get(b"kafka_daily.topic"), said.get(b"kafka_daily.day")
+def _is_from(metadata: Mapping[bytes, bytes], topic: str, day: date) -> bool:
+    origin = metadata.get(b"kafka_daily.topic"), metadata.get(b"kafka_daily.day")
     return origin == (topic.encode(), day.isoformat().encode())
 
 
-def require_all_brought(lake: Lake, history: History) -> None:
-    """Check that the folder of a day that is not the newest holds no late file as its only good copy.
+def require_no_only_copy(lake: Lake, history: History) -> None:
+    """Check that an older day's folder does not hold the only good copy of a late file.
 
     Raises:
-        LedgerBroken: one does, and would go with the old folder.
+        LedgerBroken: it does, and the copy would be removed with the old folder.
     """
     if history.own is None or not history.after:
         return
     for file, source, target in late_moves(history.own):
-        if lake.stat(source) and not _holds(lake, target, file):
+        if lake.stat(source) and not _is_in_its_day(lake, target, file):
             raise LedgerBroken(
                 expected=f"{lake.place(target)}, to which {history.date} brought late rows, by its manifest",
                 found=f"{lake.place(source)} alone, which would go with the day's old folder",
@@ -181,14 +185,18 @@ def require_all_brought(lake: Lake, history: History) -> None:
             )
 
 
-def _holds(lake: Lake, target: str, file: DataFile) -> bool:
-    """Return whether a late file lies in its day, as it was brought there or as that day made it again."""
-    found = _digest(lake, target)
-    there = None
+def _is_in_its_day(lake: Lake, target: str, file: DataFile) -> bool:
+    """Return whether a late file is intact in its day, as it was brought there or as that day remade it."""
+    digest = _digest(lake, target)
+    manifest = None
     with suppress(DayExists, LedgerBroken):
-        there = read_manifest(lake, file.day) if file.day else None
-    made = [each.sha256 for each in (there.remade if there else ()) if each.target == file.target]
-    return found in (file.sha256, *made)
+        manifest = read_manifest(lake, file.day) if file.day else None
+    digests = [
+        file_remade.sha256
+        for file_remade in (manifest.remade if manifest else ())
+        if file_remade.target == file.target
+    ]
+    return digest in (file.sha256, *digests)
 
 
 def _names_in(history: History) -> Iterator[str]:
@@ -200,23 +208,23 @@ def _names_in(history: History) -> Iterator[str]:
     yield from (below(target, folder) for target in targets if target.startswith(f"{folder}/"))
 
 
-def held_between(lake: Lake, history: History, topic: str) -> dict[int, tuple[int, int]]:
-    """Return between which offsets the files of a day without a manifest lie, by partition, from footers.
+def offset_bounds(lake: Lake, history: History, topic: str) -> dict[int, tuple[int, int]]:
+    """Return the range of offsets, by partition, that footers of a day without a manifest name.
 
-    A footer that cannot be read does not count.
+    A footer that cannot be read is skipped.
     """
     edges: dict[int, tuple[int, int]] = {}
     for ref in (*lake.files_below(day_ref(history.date)), *lake.amended_by(history.date)):
-        said = _footer(lake, ref) or {}
+        origin = _read_origin(lake, ref) or {}
         with suppress(ValueError, KeyError, TypeError):
-            if _is_of(said, topic, history.date):
-                for part, from_, until in json.loads(said[b"kafka_daily.offsets"]):
+            if _is_from(origin, topic, history.date):
+                for part, from_, until in json.loads(origin[b"kafka_daily.offsets"]):
                     low, high = edges.get(part, (from_, until))
                     edges[part] = min(low, from_), max(high, until)
     return edges
 
 
-def _late(
+def _late_files(
     lake: Lake, history: History, topic: str
 ) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, int]:
     """Return the late files that the day brought to earlier ones, and the revision that comes next."""
@@ -225,16 +233,16 @@ def _late(
         brought = tuple(file for file in late if file.target)
         mixed = 0 < len(brought) < len(late)
         targets = [str(file.target) for file in brought]
-        return brought, offsets_of(lake, targets) if mixed else None, own.revision + 1
+        return brought, read_offsets(lake, targets) if mixed else None, own.revision + 1
     refs = lake.amended_by(history.date)
-    return tuple(_described(lake, history, topic, ref) for ref in refs), offsets_of(lake, refs), 2
+    return tuple(_describe_late_file(lake, history, topic, ref) for ref in refs), read_offsets(lake, refs), 2
 
 
-def _require_held(lake: Lake, settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> None:
-    """Check that what lies in earlier days is late by today's rules too: else it would be filed twice."""
-    now = offsets_of(lake, [file.path for file in late])
+def _require_still_late(lake: Lake, settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> None:
+    """Check that rows in earlier days are late under today's rules too, so that none is filed twice."""
+    late_now = read_offsets(lake, [file.path for file in late])
     for partition, offsets in settled.items():
-        if len(lost := offsets - now.get(partition, Offsets())):
+        if len(lost := offsets - late_now.get(partition, Offsets())):
             raise AuditFailed(
                 expected=f"{lost} of partition {partition}, which lie in earlier days, to be late",
                 found="another fate for them",
@@ -242,14 +250,14 @@ def _require_held(lake: Lake, settled: dict[int, Offsets], late: Sequence[Writte
             )
 
 
-def _intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None) -> str | None:
-    """Find an amendment with the contents that were recorded: in the day, else where it came from."""
+def _find_intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None) -> str | None:
+    """Find an amendment with the recorded contents: in the day, or else in the folder of its own run."""
     refs = (str(file.target), f"{day_ref(manifest.day.date)}/{file.path}")
     return next((ref for ref in refs if _digest(lake, ref) == (remade or file).sha256), None)
 
 
 def _digest(lake: Lake, ref: str) -> str | None:
-    """Return a file's hash; None where it cannot be read, and for what lies behind a link."""
+    """Return a file's SHA-256; None if it cannot be read, or lies behind a link."""
     try:
         if _is_link(lake, ref):
             return None
@@ -259,8 +267,8 @@ def _digest(lake: Lake, ref: str) -> str | None:
         return None
 
 
-def _described(lake: Lake, history: History, topic: str, ref: str) -> DataFile:
-    """Describe a late file again whose manifest is gone."""
+def _describe_late_file(lake: Lake, history: History, topic: str, ref: str) -> DataFile:
+    """Describe a late file whose manifest is gone."""
     from jobs.task.parquet_writer import UNREADABLE
 
     lake.require_no_link(ref)
@@ -285,11 +293,11 @@ def _described(lake: Lake, history: History, topic: str, ref: str) -> DataFile:
         offsets=tuple(
             FileOffsets(
                 partition=partition,
-                rows=len(each),
-                from_offset=each.first,
-                until_offset=each.until,
+                rows=len(held),
+                from_offset=held.first,
+                until_offset=held.until,
             )
-            for partition, each in sorted(offsets.items())
+            for partition, held in sorted(offsets.items())
         ),
         event_time_min=times[0],
         event_time_max=times[1],
@@ -301,37 +309,41 @@ def _described(lake: Lake, history: History, topic: str, ref: str) -> DataFile:
 def _require_belongs(
     lake: Lake, ref: str, times: Sequence[datetime | None], history: History, topic: str
 ) -> None:
-    """Check that a late file is of the day's run, and that all its events lie in the day that holds it.
+    """Check that a late file was written by the day's run, and that its events belong to the day it lies in.
 
     Raises:
-        LedgerBroken: it is another's, or somebody moved it there.
+        LedgerBroken: another run wrote it, or somebody moved it there.
     """
     day = day_of(ref)
-    ours = _is_of(_footer(lake, ref) or {}, topic, history.date)
-    dated = [each.date for each in history.earlier if all(at and each.start <= at < each.end for at in times)]
+    ours = _is_from(_read_origin(lake, ref) or {}, topic, history.date)
+    dated = [
+        earlier_day.date
+        for earlier_day in history.earlier
+        if all(at and earlier_day.start <= at < earlier_day.end for at in times)
+    ]
     if not ours or dated != [day]:
-        other = f", or into {DAY_PREFIX}{dated[0]}" if ours and dated else ""
+        alternative = f", or into {DAY_PREFIX}{dated[0]}" if ours and dated else ""
         raise LedgerBroken(
             expected=f"{lake.place(ref)} to hold late rows of {day}, brought by the run of {history.date}",
             found=f"events from {times[0]} to {times[1]}" if ours else "a file of another topic or run",
-            do=f"Move that file out of the lake{other}, then build the day again: rows that lie nowhere are "
-            "then settled again.",
+            do=f"Move that file out of the lake{alternative}, then build the day again: rows that lie "
+            "nowhere are then settled again.",
         )
 
 
 def _read_back(lake: Lake, ref: str) -> tuple[ReadBack, dict[int, Offsets]]:
-    """Read a file's coordinates again; an offset that it holds twice, or one below zero, is a ValueError."""
+    """Read a file's coordinates; an offset that it holds twice, or a negative one, is a ValueError."""
     from jobs.task.parquet_writer import read_back
 
     back = read_back(lake, ref)
-    offsets = {partition: each for partition, each in back.offsets.items() if each is not None}
-    if odd := sorted(back.offsets.keys() - offsets.keys()):
-        raise ValueError(f"offsets of partition {odd[0]} twice, or below zero")
+    offsets = {partition: held for partition, held in back.offsets.items() if held is not None}
+    if repeated := sorted(back.offsets.keys() - offsets.keys()):
+        raise ValueError(f"offsets of partition {repeated[0]} twice, or below zero")
     return back, offsets
 
 
 def _read_whole(lake: Lake, ref: str) -> None:
-    """Read every value of a file, whose hash nobody knows any more.
+    """Read every value of a file whose recorded hash is gone.
 
     Raises:
         OSError, ValueError: a page of it is damaged.
@@ -344,11 +356,11 @@ def _read_whole(lake: Lake, ref: str) -> None:
             source.read_row_group(group, columns=source.schema_arrow.names, use_threads=False)
 
 
-def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> None:
-    """Check that Kafka delivered again what the files of a day without a manifest hold.
+def require_delivered_again(lake: Lake, history: History, gaps: Sequence[Gaps]) -> None:
+    """Check that Kafka delivered again all records in the files of a day without a manifest.
 
     Raises:
-        OffsetsLost: it did not, so that the old folder alone holds it.
+        OffsetsLost: it did not, so that only the old folder holds them.
     """
     from jobs.task.parquet_writer import UNREADABLE, read_back
 
@@ -369,19 +381,19 @@ def require_still_there(lake: Lake, history: History, gaps: Sequence[Gaps]) -> N
                     )
 
 
-def offsets_of(lake: Lake, refs: Sequence[str]) -> dict[int, Offsets]:
-    """Read which offsets some files hold together.
+def read_offsets(lake: Lake, refs: Sequence[str]) -> dict[int, Offsets]:
+    """Read the offsets of all files, by partition.
 
     Raises:
-        LedgerBroken: one cannot be read.
+        LedgerBroken: a file cannot be read, or two hold the same offset.
     """
     from jobs.task.parquet_writer import UNREADABLE
     from jobs.task.result import joined_by_partition
 
-    found: list[Mapping[int, Offsets]] = []
+    sets: list[Mapping[int, Offsets]] = []
     for ref in refs:
         try:
-            found.append(_read_back(lake, ref)[1])
+            sets.append(_read_back(lake, ref)[1])
         except UNREADABLE as error:
             raise LedgerBroken(
                 expected=f"{lake.place(ref)} to be readable",
@@ -389,11 +401,11 @@ def offsets_of(lake: Lake, refs: Sequence[str]) -> dict[int, Offsets]:
                 do="Build the day that it lies in again first, or restore it from a backup.",
             ) from error
     try:
-        return joined_by_partition(found)
-    except ValueError as twice:
+        return joined_by_partition(sets)
+    except ValueError as error:
         raise LedgerBroken(
             expected=f"each row once in {', '.join(map(lake.place, refs))}",
-            found=str(twice),
+            found=str(error),
             do="Move the copy out of the lake, then build the day again.",
         ) from None
 
@@ -401,7 +413,7 @@ def offsets_of(lake: Lake, refs: Sequence[str]) -> dict[int, Offsets]:
 def drop_offsets(
     lake: Lake, files: Sequence[WrittenFile], settled: dict[int, Offsets], folder: str, options: FileOptions
 ) -> Iterator[WrittenFile]:
-    """Write late files again without the rows that lie elsewhere."""
+    """Write late files again without the rows that are settled already."""
     from jobs.task.parquet_writer import RollingWriter
     from jobs.task.small_files import batches_of
 
@@ -410,11 +422,11 @@ def drop_offsets(
         writer = None
         for batch in batches_of(lake, file):
             writer = writer or RollingWriter(new_file, batch.schema, file.verdict, file.day, options)
-            writer.add(_left(batch, settled))
+            writer.add(_drop_settled(batch, settled))
         yield from writer.close() if writer else ()
 
 
-def _left(rows: pa.RecordBatch, settled: dict[int, Offsets]) -> pa.RecordBatch:
+def _drop_settled(rows: pa.RecordBatch, settled: dict[int, Offsets]) -> pa.RecordBatch:
     import pyarrow as pa
 
     coordinates = zip(rows["kafka_partition"].to_pylist(), rows["kafka_offset"].to_pylist(), strict=True)

@@ -1,6 +1,6 @@
-"""What a committed day consists of: its manifest, and the name that each of its files gets.
+"""The commit of a day: the names of its files, its manifest, and the one step that makes both visible.
 
-Relies on files that are durable already, on the lock, and on an Audited; the lake makes it true in one step.
+Relies on files that are already durable, on the lock, and on an Audited.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def commit(lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend:
     """Commit an audited day; with `amend` the manifest names the move of each late file to its day.
 
     Raises:
-        DayExists: the day is there already.
-        StoreFailed: the store refused; if the day is there all the same, it is committed.
+        DayExists: the day exists already.
+        StoreFailed: the store refused; if the day exists nevertheless, it is committed.
     """
-    # 8.1 the files that successful attempts reported get their names; Spark may have tried a task twice
-    named = _named(audited, audited.files, stamp.run_id, amend=amend)
+    # 8.1 name only the files that successful attempts reported: Spark may have tried a task twice
+    named = _name_files(audited, audited.files, stamp.run_id, amend=amend)
     # 8.2 the manifest comes last
     manifest = _manifest(audited, tuple(file for file, _ in named), stamp, revision=1)
-    # 8.3, 8.4 all of it is made durable, and then true in one step
+    # 8.3, 8.4 the lake makes everything durable, and then visible in one step
     moved = {file.path: written.path for file, written in named}
     contents = DayContents(moved=moved, shared={}, texts=_texts(manifest))
     lake.commit(staged, audited.plan.day.date, contents)
@@ -54,39 +54,39 @@ def recommit(
     staged: str,
     audited: Audited,
     files: Sequence[WrittenFile],
-    kept: CarriedOver,
+    carried_over: CarriedOver,
     remade: Sequence[tuple[DataFile, WrittenFile]],
     stamp: RunStamp,
     *,
     amend: bool = False,
 ) -> Manifest:
-    """Put a day that was built again in the place of the old one, which goes into staging.
+    """Exchange a rebuilt day for the old one, which goes into staging.
 
-    With `amend` the manifest names the move to its day of each late file among `files`.
+    With `amend` the manifest names the move of each late file in `files` to its day.
 
     Raises:
-        StoreFailed: the store refused, or cannot do it in one step; the old day stays.
+        StoreFailed: the store refused, or cannot exchange in one step; the old day stays.
     """
     day = audited.plan.day.date
-    named = _named(audited, files, stamp.run_id, amend=amend)
+    named = _name_files(audited, files, stamp.run_id, amend=amend)
     own = tuple(file for file, _ in named)
     manifest = replace(
-        _manifest(audited, (*own, *kept.late), stamp, revision=kept.revision),
-        remade=(*kept.remade, *(file for file, _ in remade)),
+        _manifest(audited, (*own, *carried_over.late), stamp, revision=carried_over.revision),
+        remade=(*carried_over.remade, *(file for file, _ in remade)),
     )
     moved = {file.path: written.path for file, written in named}
     moved |= {names.last(file.path): written.path for file, written in remade}
-    shared = {names.last(amendment): amendment for amendment in kept.amendments}
+    shared = {names.last(amendment): amendment for amendment in carried_over.amendments}
     contents = DayContents(moved=moved, shared=shared, texts=_texts(manifest))
-    put = lake.replace if lake.has_day(day) else lake.commit
-    put(staged, day, contents)
+    publish = lake.replace if lake.has_day(day) else lake.commit
+    publish(staged, day, contents)
     return manifest
 
 
-def _named(
+def _name_files(
     audited: Audited, files: Sequence[WrittenFile], run_id: str, *, amend: bool
 ) -> tuple[tuple[DataFile, WrittenFile], ...]:
-    """Name files below the day, in the order of verdict, day and first offset."""
+    """Name the files of a day, numbered in the order of verdict, day and first offset."""
     order = list(Verdict)
     files = sorted(
         files,
@@ -161,13 +161,13 @@ def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, re
 
 
 def _transactional(audited: Audited) -> bool | None:
-    """Return whether gaps show transactions: nothing else makes gaps in a log that is not compacted."""
+    """Return whether gaps show transactions: a log that is not compacted has no other gaps."""
     if not any(len(gap.offsets) for gap in audited.gaps):
         return False
     return True if audited.plan.compacted is False else None
 
 
 def _texts(manifest: Manifest) -> dict[str, bytes]:
-    """Return the texts of a day: the long sets of offsets that its manifest names, then the manifest."""
+    """Return the text files of a day: the list file, if there are long sets, and last the manifest."""
     lists = lists_of(manifest)
     return {**({LISTS_NAME: lists} if lists else {}), MANIFEST_NAME: to_json(manifest)}

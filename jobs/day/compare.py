@@ -1,6 +1,7 @@
-"""Compare what became of each offset now with what became of it when the day was committed.
+"""Compare the verdicts of a rebuilt day with those that were recorded when it was committed.
 
-Pure. Sets are compared, not counts: equal counts of other records mean that some are settled twice, or never.
+Pure. Sets of offsets are compared, not counts: with equal counts of other records, some would be settled
+twice, and some never.
 """
 
 from __future__ import annotations
@@ -14,29 +15,31 @@ from offsets.manifest import Gaps, Tally
 from offsets.neighbours import RecordedDay
 from offsets.verdict import Verdict
 
-TRADING = (Verdict.IN_DAY, Verdict.INVALID)
-"""Another contract may move records between these two; any other move would settle them twice or never."""
+INTERCHANGEABLE = (Verdict.IN_DAY, Verdict.INVALID)
+"""Another contract may move records between these; any other move would settle a record twice or never."""
 
 
 def require_same_verdicts(audited: Audited, recorded: RecordedDay) -> None:
-    """Check that each offset met the same fate as then; another contract may move some within TRADING.
+    """Check that each offset has its recorded verdict; a new contract may move some within INTERCHANGEABLE.
 
     Raises:
-        OffsetsLost: compaction has taken records since.
-        AuditFailed: an offset met another fate.
+        OffsetsLost: compaction removed records since.
+        AuditFailed: an offset has another verdict.
     """
-    for part, then in zip(audited.next.partitions, recorded.next.partitions, strict=True):
-        if (part.seen_until, part.pending) != (then.seen_until, then.pending):
+    for part, recorded_part in zip(audited.next.partitions, recorded.next.partitions, strict=True):
+        if (part.seen_until, part.pending) != (recorded_part.seen_until, recorded_part.pending):
             raise _failed(
-                f"partition {part.partition} to leave pending {then.pending}", f"{part.pending}", recorded
+                f"partition {part.partition} to leave pending {recorded_part.pending}",
+                f"{part.pending}",
+                recorded,
             )
     if recorded.manifest is None:
         return
     for gap, before in zip(audited.gaps, recorded.manifest.gaps, strict=True):
-        _hold_gaps(gap, before, compacted=audited.plan.compacted is not False)
+        _require_same_gaps(gap, before, compacted=audited.plan.compacted is not False)
     fates, before_fates = _fates(audited.tally), _fates(recorded.manifest.tally)
     for partition, verdict in sorted(fates.keys() | before_fates.keys()):
-        if verdict in TRADING and audited.plan.contract != recorded.contract:
+        if verdict in INTERCHANGEABLE and audited.plan.contract != recorded.contract:
             continue
         now, old = fates.get((partition, verdict)), before_fates.get((partition, verdict))
         if now != old:
@@ -48,57 +51,57 @@ def require_same_verdicts(audited: Audited, recorded: RecordedDay) -> None:
 
 
 def with_recorded_anchors(audited: Audited, recorded: RecordedDay) -> Audited:
-    """Return the day with its anchors as they were recorded, once they are of the same records.
+    """Return the day with its anchors as they were recorded, after checking that the records are the same.
 
-    The day after goes on from just those; an older version recorded a stamp below zero otherwise.
+    The next day's manifest holds exactly the recorded ones; an older version recorded stamps below zero
+    differently.
 
     Raises:
-        TopicChanged: another record is where one of them was.
+        TopicChanged: another record is at the place of an anchor.
     """
     pairs = zip(audited.next.partitions, recorded.next.partitions, strict=True)
-    parts = tuple(_with_anchor(now, then) for now, then in pairs)
+    parts = tuple(_with_anchor(rebuilt, old) for rebuilt, old in pairs)
     return replace(audited, next=replace(audited.next, partitions=parts))
 
 
-def _with_anchor(now: PartitionCheckpoint, then: PartitionCheckpoint) -> PartitionCheckpoint:
-    same = then.anchor.is_of(now.anchor) if now.anchor and then.anchor else now.anchor == then.anchor
+def _with_anchor(rebuilt: PartitionCheckpoint, recorded: PartitionCheckpoint) -> PartitionCheckpoint:
+    old, new = recorded.anchor, rebuilt.anchor
+    same = old.is_same_record(new) if old and new else old == new
     if not same:
         raise TopicChanged(
-            expected=f"partition {now.partition} to hold the record that the day ended with, {then.anchor}",
-            found=f"{now.anchor}",
+            expected=f"partition {rebuilt.partition} to hold the record that the day ended with, "
+            f"{recorded.anchor}",
+            found=f"{rebuilt.anchor}",
             do="The old day stays: the topic no longer holds what it was made of. Restore what is damaged of "
             "it from a backup.",
         )
-    return replace(now, anchor=then.anchor)
+    return replace(rebuilt, anchor=recorded.anchor)
 
 
-def _hold_gaps(now: Gaps, before: Gaps, *, compacted: bool) -> None:
-    grown, shrunk = now.offsets - before.offsets, before.offsets - now.offsets
+def _require_same_gaps(rebuilt: Gaps, recorded: Gaps, *, compacted: bool) -> None:
+    grown, shrunk = rebuilt.offsets - recorded.offsets, recorded.offsets - rebuilt.offsets
     if len(grown):
         if not compacted:
-            raise _failed(f"partition {now.partition} to deliver {grown} again", "nothing there")
+            raise _failed(f"partition {rebuilt.partition} to deliver {grown} again", "nothing there")
         raise OffsetsLost(
-            expected=f"partition {now.partition} to hold all that the day was made of",
+            expected=f"partition {rebuilt.partition} to hold all that the day was made of",
             found=f"{len(grown)} records fewer, which compaction took",
             do="The old day stays: what it was made of is gone. Restore the day from a backup.",
         )
     if len(shrunk):
-        raise _failed(f"nothing at {shrunk} of partition {now.partition}, as at the commit", "records")
+        raise _failed(f"nothing at {shrunk} of partition {rebuilt.partition}, as at the commit", "records")
 
 
 def _fates(tally: tuple[Tally, ...]) -> dict[tuple[int, Verdict], tuple[int, str]]:
-    return {(each.partition, each.verdict): (each.rows, each.digest) for each in tally}
+    return {(entry.partition, entry.verdict): (entry.rows, entry.digest) for entry in tally}
 
 
-def _failed(expected: str, found: str, judged: RecordedDay | None = None) -> AuditFailed:
-    by = judged.manifest.versions.get("kafka-daily") if judged and judged.manifest else None
-    return AuditFailed(
-        expected=expected,
-        found=found,
-        do="The old day stays; staging is kept as evidence. A rebuild may move no record to another fate."
-        + (f" If the day is damaged, restore it from a backup, or {_build_with(by)}." if by else ""),
-    )
-
-
-def _build_with(version: str) -> str:
-    return f"build it again with kafka-daily {version}, which wrote it and may read a record otherwise"
+def _failed(expected: str, found: str, recorded: RecordedDay | None = None) -> AuditFailed:
+    do = "The old day stays; staging is kept as evidence. A rebuild may move no record to another fate."
+    version = recorded.manifest.versions.get("kafka-daily") if recorded and recorded.manifest else None
+    if version:
+        do += (
+            " If the day is damaged, restore it from a backup, or build it again with kafka-daily "
+            f"{version}, which wrote it and may read a record otherwise."
+        )
+    return AuditFailed(expected=expected, found=found, do=do)

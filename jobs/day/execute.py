@@ -1,7 +1,7 @@
-"""A plan carried out, for a new day as for a rebuilt one: staging, the tasks, the audit, and who does it.
+"""Execute a plan, of a new day or of a rebuilt one: staging, tasks and audit.
 
-Relies on a plan and a pipeline. Arrow is imported only where there is something to settle: a committed day
-must be done at once.
+Relies on a plan and a pipeline. Arrow is imported only if there is something to settle: a run of a committed
+day must end at once.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from jobs import logs
 from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.day.plan import PlannedRun, tasks_of
-from jobs.day.sizing import piece_rows, worth_a_sample
+from jobs.day.sizing import piece_rows, sample_is_useful
 from jobs.lake.names import STAGED_DAY
 from jobs.lake.port import LockHolder
 from jobs.stages import DayStages, Stage
@@ -46,10 +46,10 @@ log = structlog.get_logger(__name__)
 
 @contextmanager
 def staging(pipeline: Pipeline, day: date, keep: Callable[[str], bool] = lambda _: False) -> Iterator[str]:
-    """Make the run's staging folder, and remove it on every way out but an AuditFailed: then it is evidence.
+    """Make the run's staging folder, and remove it at the end, except after AuditFailed: then it is evidence.
 
-    What a full disk or a signal cut short would fill the disk further. Committed files no longer lie there.
-    `keep` is asked at a good end whether somebody else's files do.
+    It is removed after other errors too: files of a run that a full disk stopped would keep the disk full.
+    Committed files no longer lie there. After success, `keep` decides whether it holds somebody else's files.
     """
     staged = pipeline.lake.stage(day, pipeline.run_id)
     try:
@@ -69,7 +69,7 @@ def staging(pipeline: Pipeline, day: date, keep: Callable[[str], bool] = lambda 
 def _holds_old_day(pipeline: Pipeline, day: date, staged: str) -> bool:
     """Return whether a rebuild stopped just after its exchange, which may not be durable yet.
 
-    A loss of power would bring the old day back: its files must still be there then.
+    A loss of power could bring the old day back, so its files must not be removed.
     """
     try:
         if not pipeline.lake.stat(f"{staged}/{STAGED_DAY}"):
@@ -80,10 +80,10 @@ def _holds_old_day(pipeline: Pipeline, day: date, staged: str) -> bool:
 
 
 def require_retained(pipeline: Pipeline, spans: Sequence[Span]) -> None:
-    """Check that Kafka still holds what spans read once.
+    """Check that Kafka still holds the offsets that recorded spans read.
 
     Raises:
-        OffsetsLost: retention took some of it.
+        OffsetsLost: retention removed some of them.
     """
     log_offsets = pipeline.broker().log_offsets(pipeline.settings.topic, [span.partition for span in spans])
     for span in spans:
@@ -100,11 +100,11 @@ def require_retained(pipeline: Pipeline, spans: Sequence[Span]) -> None:
 
 
 def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayStages) -> list[TaskResult]:
-    """Run the tasks; a plan without offsets needs none, and no Spark."""
+    """Run the tasks; a plan without offsets needs neither tasks nor Spark."""
     plan, settings = planned.plan, pipeline.settings
     if plan.offsets == 0:
         return []
-    from jobs.day.stretches import OVERFLOW, find_stretches, rest_of, settle_stretches
+    from jobs.day.stretches import OVERFLOW, find_stretches, reads_outside, settle_stretches
     from jobs.task.classify import DayBounds
     from jobs.task.task import TaskSpec
 
@@ -115,20 +115,20 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
         attempts=f"{staged}/attempts",
         files=file_options(pipeline, plan),
     )
-    with stages.observed(Stage.START_SPARK) as figures, ThreadPoolExecutor(1) as beside:
-        # Spark takes seconds to start: by then the sample is there
-        sized = beside.submit(logs.inherited(_sized), pipeline, planned, spec)
+    with stages.observed(Stage.START_SPARK) as figures, ThreadPoolExecutor(1) as executor:
+        # Spark takes seconds to start, and the sample is read meanwhile
+        sampled = executor.submit(logs.inherited(_with_sampled_size), pipeline, planned, spec)
         engine = pipeline.engine()
         cores = engine.cores
-        planned = sized.result()
+        planned = sampled.result()
         tasks = tasks_of(pipeline, planned, cores)
         figures.update(tasks=tasks, staging=pipeline.lake.place(staged))
 
     progress = partial(stages.counted, Stage.TASKS)
 
     def run(reads: Mapping[int, Offsets]) -> list[TaskResult]:
-        pipeline.broker().rest()
-        with _topic_asked_first(pipeline, plan):
+        pipeline.broker().release()
+        with _recheck_on_failure(pipeline, plan):
             return engine.run_tasks(
                 plan.topic.name,
                 reads,
@@ -141,99 +141,99 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
 
     with stages.observed(Stage.TASKS):
         try:
-            reports = run({span.partition: span.reads for span in plan.spans})
+            results = run({span.partition: span.reads for span in plan.spans})
         except errors.RunFailed as failed:
-            # a search reads the whole day again: only the one error that such records cause is worth it
+            # the search reads the whole day again, so it is made only after the error that such records cause
             overflow = OVERFLOW in failed.found
             stretches = find_stretches(pipeline.broker(), plan, progress) if overflow else {}
             if not stretches:
                 raise
-            rest = rest_of(plan, stretches)
-            reports = run(rest) if any(map(len, rest.values())) else []
-            reports.append(settle_stretches(pipeline.broker(), plan, stretches, spec))
-    for report in reports:
-        if report.failure:
-            raise report.failure
-    return reports
+            rest = reads_outside(plan, stretches)
+            results = run(rest) if any(map(len, rest.values())) else []
+            results.append(settle_stretches(pipeline.broker(), plan, stretches, spec))
+    for result in results:
+        if result.failure:
+            raise result.failure
+    return results
 
 
 @contextmanager
-def _topic_asked_first(pipeline: Pipeline, plan: DayPlan) -> Iterator[None]:
-    """Look at the topic where the job fails: it may tell better than Spark what went wrong."""
+def _recheck_on_failure(pipeline: Pipeline, plan: DayPlan) -> Iterator[None]:
+    """Check the topic if the job fails: the topic's error explains more than Spark's."""
     try:
         yield
     except errors.RunFailed:
-        nothing = [Gaps(partition=span.partition, offsets=span.reads) for span in plan.spans]
-        recheck(pipeline.broker(), plan, nothing, plan.consumed)
+        all_missing = [Gaps(partition=span.partition, offsets=span.reads) for span in plan.spans]
+        recheck(pipeline.broker(), plan, all_missing, plan.consumed)
         raise
 
 
-def _sized(pipeline: Pipeline, planned: PlannedRun, spec: TaskSpec) -> PlannedRun:
-    """Learn from the day's own records what a row takes, where that may change the number of tasks."""
-    if not worth_a_sample(planned.plan, planned.row_bytes, minimum=pipeline.settings.lake.min_file_size):
+def _with_sampled_size(pipeline: Pipeline, planned: PlannedRun, spec: TaskSpec) -> PlannedRun:
+    """Return the plan with the size of a row sampled from Kafka, if that may change the number of tasks."""
+    if not sample_is_useful(planned.plan, planned.row_bytes, minimum=pipeline.settings.lake.min_file_size):
         return planned
     from jobs.day.sampling import sampled_row_bytes
 
-    found = sampled_row_bytes(pipeline.broker(), planned.plan, spec)
-    log.info("sampled", day=str(planned.plan.day.date), row_bytes=found, guess=planned.row_bytes)
-    return planned if found is None else replace(planned, row_bytes=found)
+    row_bytes = sampled_row_bytes(pipeline.broker(), planned.plan, spec)
+    log.info("sampled", day=str(planned.plan.day.date), row_bytes=row_bytes, guess=planned.row_bytes)
+    return planned if row_bytes is None else replace(planned, row_bytes=row_bytes)
 
 
 def audit_day(
-    pipeline: Pipeline, plan: DayPlan, reports: list[TaskResult], staged: str, *, few_invalid: bool = True
+    pipeline: Pipeline, plan: DayPlan, results: list[TaskResult], staged: str, *, few_invalid: bool = True
 ) -> Audited:
-    """Join small pieces, hold everything against everything, and look at the topic once more."""
+    """Merge small files, audit plan, results and files, and check the topic once more."""
     from jobs.day.audit import audit, require_few_invalid
     from jobs.task.parquet_writer import read_back
     from jobs.task.small_files import merge_small_files
 
     settings = pipeline.settings
     if few_invalid:
-        require_few_invalid(reports, settings.invalid.limit, settings.invalid.floor)
-    written = [file for report in reports for file in report.files]
+        require_few_invalid(results, settings.invalid.limit, settings.invalid.floor)
+    written = [file for result in results for file in result.files]
     options = file_options(pipeline, plan)
     files = merge_small_files(
         pipeline.lake, written, f"{staged}/merged", options, settings.lake.min_file_size
     )
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        back = {file.path: pool.submit(read_back, pipeline.lake, file.path) for file in files}
+        reread = {file.path: pool.submit(read_back, pipeline.lake, file.path) for file in files}
         try:
-            audited = audit(plan, reports, files, lambda file: back[file.path].result())
+            audited = audit(plan, results, files, lambda file: reread[file.path].result())
         except errors.AuditFailed:
-            _require_pending_retained(pipeline, plan, reports)
+            _require_pending_retained(pipeline, plan, results)
             raise
     recheck(pipeline.broker(), plan, audited.gaps, audited.next)
     if not any(len(gap.offsets) for gap in audited.gaps):
         return audited
     proved = prove_gaps(pipeline.broker(), plan.topic.name, audited.gaps, pipeline.run_id)
-    # what was proved must be true of the topic that was read, and not of one made in its place meanwhile
+    # the topic may have been recreated during the probes: they must be of the topic that was read
     recheck(pipeline.broker(), plan, proved, audited.next)
     return replace(audited, gaps=proved)
 
 
-def _require_pending_retained(pipeline: Pipeline, plan: DayPlan, reports: list[TaskResult]) -> None:
-    """Check that the topic does not tell better why pending offsets did not come."""
+def _require_pending_retained(pipeline: Pipeline, plan: DayPlan, results: list[TaskResult]) -> None:
+    """Check that missing pending offsets are not explained by a changed topic or by retention."""
     from jobs.task.result import joined_by_partition
 
     with suppress(ValueError, errors.BrokerUnavailable):
-        delivered = joined_by_partition(report.delivered for report in reports)
+        delivered = joined_by_partition(result.delivered for result in results)
         missing = [
             Gaps(partition=part.partition, offsets=part.pending - delivered.get(part.partition, Offsets()))
             for part in plan.consumed.partitions
         ]
-        if any(len(each.offsets) for each in missing):
+        if any(len(gap.offsets) for gap in missing):
             recheck(pipeline.broker(), plan, missing, plan.consumed)
 
 
 def run_stamp(pipeline: Pipeline, started: datetime) -> RunStamp:
-    """Return which run writes a manifest, now that its audit held."""
+    """Return the stamp of this run for its manifest, with the current time as the time of the audit."""
     from jobs.day.commit import RunStamp
 
     return RunStamp(run_id=pipeline.run_id, started=started, audited=pipeline.now(), versions=_versions())
 
 
 def file_options(pipeline: Pipeline, plan: DayPlan) -> FileOptions:
-    """Return how files are written, and what their footers name of where they come from."""
+    """Return the options of the files, with the origin that their footers name."""
     from jobs.task.parquet_writer import FileOptions
 
     lake = pipeline.settings.lake
@@ -242,7 +242,7 @@ def file_options(pipeline: Pipeline, plan: DayPlan) -> FileOptions:
 
 
 def lock_holder(pipeline: Pipeline) -> LockHolder:
-    """Name this run, for those who find the lake locked."""
+    """Return this run as holder of the lake's lock."""
     return LockHolder(
         run_id=pipeline.run_id, host=socket.gethostname(), pid=os.getpid(), since=pipeline.now()
     )

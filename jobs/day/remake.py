@@ -1,7 +1,7 @@
-"""Late files that a day received and lost, made again from the spans of the day that brought them.
+"""Remake damaged amendments of a day, by reading again the spans of the day that brought them.
 
-Relies on that day's manifest for spans, bounds and contract, and on its digests: the late rows must be the
-very same records, or the file is given up as lost. Only their bytes differ, so the new manifest names them.
+Relies on that day's manifest for spans, bounds and contract, and on its digests: if the late rows are not the
+same records, the file is lost. The bytes of the new file differ, so the new manifest records them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from jobs.context import Pipeline
-from jobs.day.carry_over import Damaged, drop_offsets, offsets_of
+from jobs.day.carry_over import Damaged, drop_offsets, read_offsets
 from jobs.day.compare import require_same_verdicts
 from jobs.day.execute import audit_day, file_options, require_retained, run_tasks
 from jobs.day.plan import PlannedRun
@@ -34,76 +34,78 @@ if TYPE_CHECKING:
 def remake(
     pipeline: Pipeline, history: History, damaged: Sequence[Damaged], staged: str
 ) -> Iterator[tuple[DataFile, WrittenFile]]:
-    """Make damaged amendments again; yield what the manifest is to say about each, and the new file.
+    """Remake damaged amendments; yield the manifest's entry for each, and the new file.
 
     Raises:
         OffsetsLost: Kafka no longer holds the records, or no single file can hold them.
         AuditFailed: the records that are late now are not those that were late then.
     """
-    for number, each in enumerate(damaged):
-        yield _remade(pipeline, history, each, f"{staged}/remade-{number}")
+    for number, amendment in enumerate(damaged):
+        yield _remake_one(pipeline, history, amendment, f"{staged}/remade-{number}")
 
 
-def _remade(
+def _remake_one(
     pipeline: Pipeline, history: History, damaged: Damaged, staged: str
 ) -> tuple[DataFile, WrittenFile]:
-    file, by = damaged.file, damaged.manifest
-    there = replace(pipeline, settings=replace(pipeline.settings, rules=_rules(by)))
-    require_retained(pipeline, by.spans)
-    recorded = RecordedDay.of(by)
+    file, manifest = damaged.file, damaged.manifest
+    as_recorded = replace(pipeline, settings=replace(pipeline.settings, rules=_recorded_rules(manifest)))
+    require_retained(pipeline, manifest.spans)
+    recorded = RecordedDay.of(manifest)
     plan = recorded.plan(
-        earlier=_days_before(history, by),
-        contract=by.contract,
-        accepted=by.accepted,
-        cleanup_policy=after_compaction(by.cleanup_policy, history.policy),
+        earlier=_days_before(history, manifest),
+        contract=manifest.contract,
+        accepted=manifest.accepted,
+        cleanup_policy=after_compaction(manifest.cleanup_policy, history.policy),
     )
-    planned = PlannedRun(plan=plan, row_bytes=bytes_per_row(by, None))
-    reports = run_tasks(there, planned, staged, DayStages(by.day.date))
-    audited = audit_day(there, plan, reports, staged, few_invalid=False)
+    planned = PlannedRun(plan=plan, row_bytes=bytes_per_row(manifest, None))
+    results = run_tasks(as_recorded, planned, staged, DayStages(manifest.day.date))
+    audited = audit_day(as_recorded, plan, results, staged, few_invalid=False)
     require_same_verdicts(audited, recorded)
-    late = [one for one in audited.files if one.verdict is Verdict.LATE and one.day == file.day]
-    lake, options = pipeline.lake, file_options(there, plan)
-    made = list(drop_offsets(lake, late, offsets_of(lake, damaged.intact), f"{staged}/late", options))
-    if len(made) != 1 or made[0].offsets != file.offsets:
+    late = [
+        written for written in audited.files if written.verdict is Verdict.LATE and written.day == file.day
+    ]
+    lake, options = pipeline.lake, file_options(as_recorded, plan)
+    new_files = list(drop_offsets(lake, late, read_offsets(lake, damaged.intact), f"{staged}/late", options))
+    if len(new_files) != 1 or new_files[0].offsets != file.offsets:
         raise OffsetsLost(
             expected=f"{file.target} to be made again with {file.rows:,} rows",
-            found=f"{len(made)} file(s) with {sum(one.rows for one in made):,} rows, or other ones",
+            found=f"{len(new_files)} file(s) with {sum(new.rows for new in new_files):,} rows, or other ones",
             do="The old day stays. Restore that file from a backup, then build the day again.",
         )
-    new = made[0]
-    told = replace(
+    new = new_files[0]
+    entry = replace(
         file,
         bytes=new.bytes,
         sha256=new.sha256,
         event_time_min=from_micros(new.event_time_min),
         event_time_max=from_micros(new.event_time_max),
     )
-    return told, new
+    return entry, new
 
 
-def _rules(by: Manifest) -> Rules:
+def _recorded_rules(manifest: Manifest) -> Rules:
     try:
-        return rules_of(by.contract)
+        return rules_of(manifest.contract)
     except ValueError as error:
         raise OffsetsLost(
-            expected=f"the contract of {by.day.date}, to make a late file of its run again",
+            expected=f"the contract of {manifest.day.date}, to make a late file of its run again",
             found=str(error),
             do="The old day stays. Restore that file from a backup, then build the day again.",
         ) from None
 
 
-def _days_before(history: History, by: Manifest) -> tuple[Day, ...]:
-    if by.earlier is not None:
-        return days_of(by.earlier)
-    after = (each for each in history.later if each.date < by.day.date)
-    return tuple(_adjoining((*history.earlier, history.recorded().day, *after, by.day)))
+def _days_before(history: History, manifest: Manifest) -> tuple[Day, ...]:
+    if manifest.earlier is not None:
+        return days_of(manifest.earlier)
+    after = (later_day for later_day in history.later if later_day.date < manifest.day.date)
+    return tuple(_with_lost_days((*history.earlier, history.recorded().day, *after, manifest.day)))
 
 
-def _adjoining(days: Sequence[Day]) -> Iterator[Day]:
-    """Yield all days but the last, and those between whose manifests are lost: their neighbours tell bounds.
+def _with_lost_days(days: Sequence[Day]) -> Iterator[Day]:
+    """Yield all days but the last, and each day between them whose manifest is lost, bounded by neighbours.
 
     Raises:
-        LedgerBroken: two in a row are lost.
+        LedgerBroken: two days in a row are lost.
     """
     for before, after in pairwise(days):
         yield before

@@ -1,8 +1,8 @@
-"""Records whose stamps Spark cannot take, settled here by the second client.
+"""Settle records whose timestamps overflow in Spark, in this process, by the second client.
 
 Spark's Kafka source counts microseconds in an int64: one record that a producer stamped in nanoseconds
-overflows it, and every job that reads this record fails. Relies on a TopicReader and on the task's own
-`run_task`. Never settles more of a partition than from its first such record to its last.
+overflows it, and every job that reads this record fails. Relies on a TopicReader and on `run_task`. Never
+settles more of a partition than from its first such record to its last.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from offsets.ranges import Offsets, Range
 
 log = structlog.get_logger(__name__)
 OVERFLOW = "long overflow"
-"""Java's message for what such a record does to its arithmetic."""
-OFTEN = 100_000
-"""Progress is reported each time after so many records."""
+"""Java's message for the overflow."""
+PROGRESS_INTERVAL = 100_000
+"""Progress is reported after each this many records."""
 
 
 def find_stretches(
     reader: TopicReader, plan: DayPlan, progress: Callable[[int, int], None]
 ) -> dict[int, Range]:
-    """Find where, in each partition, records lie that Spark cannot take: from the first to past the last."""
+    """Find the range, in each partition, from the first record that Spark cannot read to after the last."""
     log.info("looking for timestamps that Spark cannot take", day=str(plan.day.date), offsets=plan.offsets)
     stretches: dict[int, Range] = {}
-    looked = 0
+    scanned = 0
     for span in plan.spans:
         for record in _records(reader, plan.topic.name, span):
-            looked += 1
+            scanned += 1
             if abs(record.timestamp) > LAST_STAMP:
                 first, _ = stretches.get(span.partition, (record.offset, 0))
                 stretches[span.partition] = (first, record.offset + 1)
-            if looked % OFTEN == 0:
-                progress(looked, plan.offsets)
+            if scanned % PROGRESS_INTERVAL == 0:
+                progress(scanned, plan.offsets)
     for partition, (from_, until) in stretches.items():
         log.warning(
             "Spark cannot take these timestamps: read without it",
@@ -55,8 +55,8 @@ def find_stretches(
     return stretches
 
 
-def rest_of(plan: DayPlan, stretches: Mapping[int, Range]) -> dict[int, Offsets]:
-    """Return what is left of a plan's reads."""
+def reads_outside(plan: DayPlan, stretches: Mapping[int, Range]) -> dict[int, Offsets]:
+    """Return the reads of a plan without the stretches."""
     return {
         span.partition: span.reads - Offsets.between(*stretches.get(span.partition, (0, 0)))
         for span in plan.spans
@@ -66,37 +66,37 @@ def rest_of(plan: DayPlan, stretches: Mapping[int, Range]) -> dict[int, Offsets]
 def settle_stretches(
     reader: TopicReader, plan: DayPlan, stretches: Mapping[int, Range], spec: TaskSpec
 ) -> TaskResult:
-    """Settle the stretches in this process, as one task attempt."""
+    """Settle the stretches in this process, as one attempt of a task."""
     headers = "headers" in spec.rules.kafka_columns
-    sent = chain.from_iterable(
+    settled_batches = chain.from_iterable(
         batches(reader, plan.topic.name, span.partition, range_, headers=headers)
         for span in plan.spans
         if span.partition in stretches
         for range_ in span.reads & Offsets.between(*stretches[span.partition])
     )
-    return run_task(spec, f"here-{secrets.token_hex(4)}", sent)
+    return run_task(spec, f"here-{secrets.token_hex(4)}", settled_batches)
 
 
 def batches(
     reader: TopicReader, topic: str, partition: int, range_: Range, *, headers: bool
 ) -> Iterator[pa.RecordBatch]:
-    """Read a range as Spark's source would deliver it, in batches of bounded rows and bytes."""
-    some: list[FullRecord] = []
+    """Yield the records of a range in batches of bounded rows and bytes, as Spark's source delivers them."""
+    records: list[FullRecord] = []
     size = 0
     for record in reader.stream(topic, partition, *range_, headers=headers):
-        some.append(record)
+        records.append(record)
         size += len(record.key or b"") + len(record.value or b"")
-        if len(some) >= BATCH_ROWS or size >= BATCH_BYTES:
-            yield batch_of(partition, some, headers=headers)
-            some, size = [], 0
-    if some:
-        yield batch_of(partition, some, headers=headers)
+        if len(records) >= BATCH_ROWS or size >= BATCH_BYTES:
+            yield batch_of(partition, records, headers=headers)
+            records, size = [], 0
+    if records:
+        yield batch_of(partition, records, headers=headers)
 
 
 def batch_of(partition: int, records: Sequence[FullRecord], *, headers: bool) -> pa.RecordBatch:
-    """Make a batch of records, at least one, as Spark's Kafka source delivers it."""
+    """Return a batch of at least one record, as Spark's Kafka source delivers it."""
     offsets, stamps, keys, values, more = zip(*records, strict=True)
-    # still out of all years, as the task must see them, and within an int64 of microseconds
+    # too large for any date, as the task must see them, but small enough for an int64 of microseconds
     micros = [max(-LAST_STAMP - 1, min(stamp, LAST_STAMP + 1)) * 1000 for stamp in stamps]
     columns = {
         "partition": pa.array([partition] * len(records), pa.int32()),
@@ -106,12 +106,12 @@ def batch_of(partition: int, records: Sequence[FullRecord], *, headers: bool) ->
         "value": pa.array(values, pa.binary()),
     }
     if headers:
-        columns["headers"] = pa.array([_headers(each) for each in more], HEADERS)
+        columns["headers"] = pa.array([_headers(pairs) for pairs in more], HEADERS)
     return pa.RecordBatch.from_pydict(columns)
 
 
 def _headers(headers: Headers) -> list[dict[str, object]] | None:
-    """Return them as Spark does, which has null where there are none."""
+    """Return the headers as Spark does; Spark returns null if there are none."""
     return [{"key": key, "value": value} for key, value in headers] or None
 
 

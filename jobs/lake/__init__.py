@@ -1,1 +1,1 @@
-"""Where the days lie: the store's operations, and looks at what is there."""
+"""The lake: its port, the lake on disk, and what is read from and changed in it."""

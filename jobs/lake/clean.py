@@ -1,7 +1,7 @@
-"""Orphans: what runs that died left in staging, and their removal when somebody asks for it.
+"""List and remove orphans: the folders that dead runs left in staging.
 
-Looks into staging only, which no reader does. Nothing is removed without the lock: while it is held no run is
-alive, so that nobody needs what lies there.
+Looks only into staging, which no reader opens. Nothing is removed without the lock: while it is held, no
+other run is alive, so nobody needs these folders.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from offsets.errors import StoreFailed
 
 
 def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]:
-    """List what lies in staging, or only what was last changed before an instant.
+    """List the folders in staging, or only those last changed before an instant.
 
-    A live run's folder is listed too; one that a run removes meanwhile is not.
+    A live run's folder is listed too; a folder that a run removes meanwhile is not.
 
     Raises:
-        StoreFailed: it cannot be looked at.
+        StoreFailed: staging cannot be read.
     """
-    return [each for each in lake.orphans() if unchanged_since is None or each.changed < unchanged_since]
+    return [
+        orphan for orphan in lake.orphans() if unchanged_since is None or orphan.changed < unchanged_since
+    ]
 
 
 def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = None) -> list[Orphan]:
@@ -34,16 +36,18 @@ def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = Non
     if not orphans(lake, unchanged_since):
         return []
     with lake.lock(holder):
-        found = orphans(lake, unchanged_since)
-        # what an earlier removal left comes first: it has the name that another one needs
-        for each in sorted(found, key=lambda each: not each.name.startswith(REMOVED)):
-            lake.discard(f"{STAGING_NAME}/{each.name}")
-        # what could only be renamed is still there under its other name
-        names = {each.name.removeprefix(REMOVED) for each in found}
-        if left := [each.name for each in lake.orphans() if each.name.removeprefix(REMOVED) in names]:
+        found_orphans = orphans(lake, unchanged_since)
+        # remains of an earlier removal come first: they have the name that another orphan is renamed to
+        for orphan in sorted(found_orphans, key=lambda orphan: not orphan.name.startswith(REMOVED)):
+            lake.discard(f"{STAGING_NAME}/{orphan.name}")
+        # an orphan that could be renamed, but not removed, is still there under its new name
+        names = {orphan.name.removeprefix(REMOVED) for orphan in found_orphans}
+        if remaining := [
+            orphan.name for orphan in lake.orphans() if orphan.name.removeprefix(REMOVED) in names
+        ]:
             raise StoreFailed(
-                expected=f"to remove {lake.place(f'{STAGING_NAME}/{left[0]}')}",
+                expected=f"to remove {lake.place(f'{STAGING_NAME}/{remaining[0]}')}",
                 found="it is still there",
                 do="Find out who may write there, then run `clean` again; no reader looks into it.",
             )
-    return found
+    return found_orphans

@@ -11,15 +11,15 @@ from jobs.lake.port import Files, NewFile
 
 
 def numbered_files(lake: Files, folder: str) -> Callable[[], NewFile]:
-    """Return what begins one file after another in a folder of staging."""
+    """Return a function that creates numbered files, one a call, in a folder of staging."""
     numbers = count()
     return lambda: lake.create_file(f"{folder}/{next(numbers):05d}.parquet.part")
 
 
 def sha256_and_size(file: BufferedIOBase) -> tuple[str, int]:
-    """Return the SHA-256 of an open file, from where it stands, and its size in bytes.
+    """Return the SHA-256 of an open file, from its current position, and its size in bytes.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     return hashlib.file_digest(file, "sha256").hexdigest(), file.seek(0, SEEK_END)

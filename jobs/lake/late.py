@@ -1,8 +1,8 @@
-"""Late rows brought to the day that they belong to: a roll-forward after the commit.
+"""Bring late rows to the day that they belong to: a roll-forward after the commit.
 
-Replayed until it is done. The manifest names each file's move, and it alone decides; what the config says
-today does not matter. The amended day's own manifest is never written again: a day is its manifest, plus what
-later manifests list for it.
+It is repeated until it is done. Only the manifest decides which file moves where; today's config does not
+matter. The manifest of the amended day is never changed: a day is its own manifest, plus the files that later
+manifests list for it.
 """
 
 from __future__ import annotations
@@ -18,33 +18,33 @@ from offsets.manifest import DataFile, Manifest
 
 
 def late_moves(manifest: Manifest) -> Iterator[tuple[DataFile, str, str]]:
-    """Yield each late file that has a target, with its first reference and the one that it is to get."""
+    """Yield each late file that has a target, with its reference in its run's day and its target."""
     for file in manifest.files:
         if file.target:
             yield file, f"{day_ref(manifest.day.date)}/{file.path}", file.target
 
 
 def unfinished_moves(lake: Lake, newest: Manifest) -> Iterator[str]:
-    """Yield the targets of the late files that still lie in the folder of the day whose run brought them."""
+    """Yield the targets of late files that still lie in the folder of the day whose run wrote them."""
     for _, source, target in late_moves(newest):
         if lake.stat(source):
             yield target
 
 
 def has_unfinished_moves(lake: Lake, manifest: Manifest) -> bool:
-    """Return whether late files of the newest day still wait; those of an older day never do."""
+    """Return whether the manifest is the newest and has unfinished moves; an older one never has."""
     return any(unfinished_moves(lake, manifest)) and lake.days()[-1:] == [manifest.day.date]
 
 
 def finish_moves(lake: Lake, manifest: Manifest, *, leave_gone: bool = False) -> Mapping[date, int]:
-    """Finish the moves of the newest day; return how many rows each closed day received now.
+    """Finish the moves of the newest day, and return how many rows each earlier day received now.
 
-    Where another day is built again (`leave_gone`), a file that is gone altogether is left for its own day's
-    rebuild to find, and so is one whose target's folder is gone.
+    While another day is rebuilt (`leave_gone`), a file is skipped if it is gone from both places, or if the
+    folder of its target is gone: the rebuild of that day repairs it.
 
     Raises:
         NotPublished: the store refused; the day itself is committed.
-        LedgerBroken: a late file is neither here nor there, or its place was taken.
+        LedgerBroken: a late file is at neither place, or another file is at its target.
     """
     amended: Counter[date] = Counter()
     try:

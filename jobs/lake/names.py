@@ -1,4 +1,4 @@
-"""The names of what lies in a lake, for those who write them and for those who look for them.
+"""The names of files and folders in a lake: how they are made, and how they are recognised.
 
 Pure. A reference is a path below the lake; a name is a path below a day.
 """
@@ -12,19 +12,19 @@ from typing import Final
 DAY_PREFIX: Final = "date="
 STAGING_NAME: Final = "_staging"
 STAGED_DAY: Final = "day"
-"""Where a day is put together below a run's staging; a day that was replaced is found there."""
+"""The folder in a run's staging where a day is put together; after an exchange it holds the old day."""
 REMOVED: Final = "removed."
-"""The prefix of a run's name in staging while it is being removed."""
+"""The prefix of a staging folder that is being removed."""
 LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
-"""The beginning of a late file's name, with the day whose run brought it."""
+"""The start of a late file's name, with the day whose run brought it."""
 OURS: Final = re.compile(
     r"part-[^/]*\.parquet|_invalid/invalid-[^/]*\.parquet|_late/date=[^/]*/late-[^/]*\.parquet"
 )
-"""The names that a run gives to files, for a day without a manifest; their footers name topic and day."""
+"""The names that a run uses for files, to recognise them in a day without a manifest."""
 RUN: Final = re.compile(r"-\d{8}T\d{6}-[0-9a-f]{6}-\d+\.parquet$")
-"""The end of such a name, with the run's id: by it a file whose footer cannot be read is ours."""
+"""The end of such a name, with the run's id, which shows that a file with an unreadable footer is ours."""
 NFS: Final = re.compile(r"\.nfs[0-9a-f]{16,}")
-"""NFS's name for a file that was removed while somebody reads it; it disappears by itself."""
+"""NFS's name for a file that was removed while it was open; it disappears by itself."""
 
 
 def day_ref(day: date | None) -> str:
@@ -33,30 +33,30 @@ def day_ref(day: date | None) -> str:
 
 
 def part_name(run_id: str, number: int) -> str:
-    """Name a file of the day's own rows."""
+    """Return the name of a file of the day's own rows."""
     return f"part-{run_id}-{number:05d}.parquet"
 
 
 def invalid_name(run_id: str, number: int) -> str:
-    """Name a file of invalid records."""
+    """Return the name of a file of invalid records."""
     return f"_invalid/invalid-{run_id}-{number:05d}.parquet"
 
 
 def late_name(into: date, by: date, run_id: str, number: int) -> str:
-    """Name a file of late rows of a day, in the folder of the day whose run met them."""
+    """Return the name of a file of late rows of day `into`, in the folder of `by`, whose run read them."""
     return f"_late/{day_ref(into)}/late-{by}-{run_id}-{number:05d}.parquet"
 
 
 def late_target(into: date, name: str) -> str:
-    """Return the reference that a late file gets in the day it belongs to."""
+    """Return the reference of a late file in the day that it belongs to."""
     return f"{day_ref(into)}/{last(name)}"
 
 
 def brought_by(ref: str) -> date | None:
-    """Return the day whose run brought a late file, as the file's name says; None for any other file."""
-    found = LATE_NAME.match(last(ref))
+    """Return the day whose run brought a late file, from its name; None for any other file."""
+    match = LATE_NAME.match(last(ref))
     try:
-        return date.fromisoformat(found[1]) if found else None
+        return date.fromisoformat(match[1]) if match else None
     except ValueError:
         return None
 
@@ -76,10 +76,10 @@ def last(ref: str) -> str:
 
 
 def parent(ref: str) -> str:
-    """Return what a reference lies in; empty for the lake itself."""
+    """Return the folder of a reference; empty for the lake itself."""
     return ref.rpartition("/")[0]
 
 
 def below(ref: str, folder: str) -> str:
-    """Return the name of a reference below a folder that it lies in."""
+    """Return the path of a reference below one of its folders."""
     return ref.removeprefix(f"{folder}/")

@@ -1,8 +1,8 @@
-"""What the protocol asks of a lake, in the protocol's words; each kind of lake is a module beside this one.
+"""The port to a lake: what the protocol needs of it. Each kind of lake is a module beside this one.
 
 Files are named by references: paths below the lake with `/` between names, such as
-`date=2026-03-28/part-r1-00000.parquet`. Where a reference lies (a folder, a bucket) the lake alone knows.
-Nothing outside this room knows a path.
+`date=2026-03-28/part-r1-00000.parquet`. Only the lake knows where a reference lies (a folder, a bucket). No
+module outside this package knows a path.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from offsets.commit_log import LedgerReader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """Who holds a lake, as its lock says."""
+    """The run that holds a lake, as its lock names it."""
 
     run_id: str
     host: str
@@ -33,7 +33,7 @@ class LockHolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What lies under a reference; two references of one file have the same `identity`."""
+    """The file or folder at a reference; two references of one file have the same `identity`."""
 
     identity: object
     is_link: bool = False
@@ -41,7 +41,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """What one run has in staging: whose it is, what it takes (bytes), and when it last changed (UTC)."""
+    """The folder of one run in staging, with its size in bytes and its last change (UTC)."""
 
     name: str
     day: str
@@ -53,10 +53,10 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayContents:
-    """What a day is to hold, by name below it.
+    """The files of a day that is put together, by their names below it.
 
-    `moved` are files of staging, which leave it; `shared` are files that keep their other name as well;
-    `texts` come last, in this order, the manifest at the end.
+    `moved` are files that are moved out of staging. `shared` are files that keep their other name as well.
+    `texts` are written last, in this order, with the manifest at the end.
     """
 
     moved: Mapping[str, str]
@@ -65,7 +65,7 @@ class DayContents:
 
 
 class NewFile(Protocol):
-    """A file being written, hashed on the way; it counts once it is durable."""
+    """A file being written, and hashed at the same time; it may be used once it is durable."""
 
     ref: str
     size: int
@@ -75,19 +75,19 @@ class NewFile(Protocol):
         ...
 
     def make_durable(self) -> str:
-        """Make it last through a loss of power, close it, and return the SHA-256 of its contents."""
+        """Make the file survive a loss of power, close it, and return the SHA-256 of its contents."""
         ...
 
 
 class Files(Protocol):
-    """What a task needs of a lake. It is pickled, and used in another process."""
+    """The part of a lake that a task uses; it is pickled, and used in another process."""
 
     def place(self, ref: str) -> str:
-        """Return where a reference lies, for a person."""
+        """Return the place of a reference, for messages."""
         ...
 
     def begin_attempt(self, ref: str) -> None:
-        """Begin one attempt of a task, which writes below a reference in the staging of its run.
+        """Prepare a reference in the staging of a run, below which one attempt of a task writes.
 
         Raises:
             StoreFailed: the store refused, or the run's staging is gone.
@@ -95,7 +95,7 @@ class Files(Protocol):
         ...
 
     def create_file(self, ref: str) -> NewFile:
-        """Begin a file in the staging of a run that was not discarded; a name that is taken is an error.
+        """Create a file in the staging of a run that was not discarded; an existing name is an error.
 
         Raises:
             StoreFailed: the store refused, or the run's staging is gone.
@@ -103,21 +103,21 @@ class Files(Protocol):
         ...
 
     def open_file(self, ref: str) -> BufferedIOBase:
-        """Open a file to read, from any place in it.
+        """Open a file for reading at any position.
 
         Raises:
-            OSError: it cannot be opened.
+            OSError: the file cannot be opened.
         """
         ...
 
 
 class Lake(LedgerReader, Files, Protocol):
-    """One topic's days: reading them, and each change that a run can make."""
+    """The days of one topic: reading them, and each change that a run can make."""
 
     # -- reading
 
     def exists(self) -> bool:
-        """Return whether there is anything where the lake should be."""
+        """Return whether the place of the lake exists."""
         ...
 
     def manifest_written(self, day: date) -> datetime | None:
@@ -125,14 +125,14 @@ class Lake(LedgerReader, Files, Protocol):
         ...
 
     def day_names(self) -> list[str]:
-        """List all names at the top that readers of `date=*` take for a day, in order."""
+        """List all top-level names that readers of `date=*` take for a day, in order."""
         ...
 
     def stat(self, ref: str) -> Entry | None:
-        """Look at what lies under a reference, be it a file or a folder; None where nothing does.
+        """Return the file or folder at a reference; None if there is none.
 
         Raises:
-            StoreFailed: it cannot be looked at.
+            StoreFailed: the store refused.
         """
         ...
 
@@ -140,15 +140,15 @@ class Lake(LedgerReader, Files, Protocol):
         """Yield all files and links below a reference, except those removed meanwhile.
 
         Raises:
-            StoreFailed: a folder cannot be listed, so that nobody knows what it holds.
+            StoreFailed: a folder cannot be listed.
         """
         ...
 
     def require_no_link(self, ref: str) -> None:
-        """Check that neither a reference nor what it lies in is a symbolic link.
+        """Check that neither a reference nor a folder that it lies in is a symbolic link.
 
         Raises:
-            StoreFailed: it is one, and it may lead to somebody else's files.
+            StoreFailed: there is a link, which may lead to somebody else's files.
         """
         ...
 
@@ -161,14 +161,14 @@ class Lake(LedgerReader, Files, Protocol):
         ...
 
     def lock_holder(self) -> LockHolder | None:
-        """Read who took the lock last, without taking it; None where nobody says."""
+        """Return who took the lock last, without taking it; None if that is not known."""
         ...
 
     def orphans(self) -> list[Orphan]:
-        """List what lies in staging: what a live run has there, and what dead ones left.
+        """List the folders in staging, of a live run and of dead ones.
 
         Raises:
-            StoreFailed: it cannot be looked at.
+            StoreFailed: staging cannot be read.
         """
         ...
 
@@ -184,15 +184,15 @@ class Lake(LedgerReader, Files, Protocol):
         ...
 
     def make_days_durable(self) -> None:
-        """Make sure that the days that are seen outlast a loss of power."""
+        """Make sure that all days that are visible now survive a loss of power."""
         ...
 
     def stage(self, day: date, run_id: str) -> str:
-        """Make the staging of one run, and return its reference."""
+        """Make the staging folder of one run, and return its reference."""
         ...
 
     def require_late_moves(self, staged: str) -> None:
-        """Check that late files can be brought to their days here, before a day is read for nothing.
+        """Check that late files can be brought to their days here, before a day is read in vain.
 
         Raises:
             StoreFailed: they cannot.
@@ -200,7 +200,7 @@ class Lake(LedgerReader, Files, Protocol):
         ...
 
     def require_replace(self, staged: str) -> None:
-        """Check that a day can be replaced here, before it is read again for nothing.
+        """Check that a day can be replaced here, before it is read again in vain.
 
         Raises:
             StoreFailed: it cannot.
@@ -208,37 +208,37 @@ class Lake(LedgerReader, Files, Protocol):
         ...
 
     def commit(self, staged: str, day: date, contents: DayContents) -> None:
-        """Make a day, its counts and the next offsets true together, in one step.
+        """Make a day, its counts and the next offsets visible together, in one step.
 
         Raises:
-            DayExists: there is something under the day's name already.
-            StoreFailed: the store refused; if the day is there all the same, it is committed.
+            DayExists: the day's name is taken already.
+            StoreFailed: the store refused; if the day exists nevertheless, it is committed.
         """
         ...
 
     def replace(self, staged: str, day: date, contents: DayContents) -> None:
-        """Put a day in the place of a committed one in one step; that one goes to `day` in the staging.
+        """Exchange a day for the committed one in one step; the old day moves to `day` in the staging.
 
         Raises:
-            StoreFailed: the store refused; the old day stays unless the new one is seen.
+            StoreFailed: the store refused; the old day stays unless the new one is visible.
         """
         ...
 
     def bring(self, source: str, target: str) -> bool:
-        """Bring a late file to the day it belongs to; return whether anything was left to do.
+        """Bring a late file to the day that it belongs to; return whether it still had to be brought.
 
         Idempotent: may be repeated after a crash or power loss at any step. The file is never without a
         durable name.
 
         Raises:
-            LedgerBroken: both names are gone, or they are two files.
+            LedgerBroken: both names are gone, or they are two different files.
             StoreFailed: the store refused.
         """
         ...
 
     def discard(self, staged: str) -> None:
-        """Remove what lies in staging under one name; what the store refuses to remove stays.
+        """Remove a folder of staging; files that the store refuses to remove stay.
 
-        Whoever still writes there finds it gone.
+        A task that still writes there fails, since the folder is gone.
         """
         ...

@@ -1,7 +1,8 @@
-"""A lake that is a folder on disk: its days are folders, its commit is one rename.
+"""A lake in a folder on disk: its days are folders, and its commit is one rename.
 
-Relies on a POSIX file system with atomic rename, and changes it by a `Store` alone. It never removes what a
-reader may see, and follows no symbolic link but the lake's root: any other may lead to somebody else's files.
+Relies on a POSIX file system with atomic rename, and changes it only through a `Store`. It never removes a
+file that a reader may see. Only the lake's root may be a symbolic link: any other may lead to somebody else's
+files.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final
 from jobs.lake.names import DAY_PREFIX, LATE_NAME, STAGED_DAY, STAGING_NAME, day_ref, parent
 from jobs.lake.port import DayContents, Entry, LockHolder, Orphan
 from jobs.lake.posix_file import PosixFile
-from jobs.lake.posix_staging import PROBE_NAME, described, discard
+from jobs.lake.posix_staging import PROBE_NAME, describe_orphan, discard
 from jobs.lake.refusals import store_errors
 from jobs.lake.store import NO_LINKS, Store
 from offsets.errors import DayExists, LakeLocked, LedgerBroken, StoreFailed
@@ -31,24 +32,24 @@ LOCK_NAME: Final = "_lock"
 
 
 class PosixLake:
-    """The folder of one topic: reading it, and every change that can be made to it."""
+    """The folder of one topic: reading it, and each change that a run can make."""
 
     def __init__(self, root: Path, store: Store | None = None) -> None:
-        """Take the path of a lake, which need not exist, and another store to change it by."""
+        """Take the path of a lake, which need not exist yet, and the store that changes it."""
         self.root, self._store = root, store or Store()
 
     # -- reading
 
     def days(self) -> list[date]:
         """List the dates that have a folder, in order."""
-        found = []
+        days = []
         with store_errors(f"list {self.root}"), suppress(FileNotFoundError), os.scandir(self.root) as entries:
             for entry in entries:
                 with suppress(ValueError):
                     day = date.fromisoformat(entry.name.removeprefix(DAY_PREFIX))
                     if entry.name == day_ref(day):  # not date=20240501, nor 2024-W18-3
-                        found.append(day)
-        return sorted(found)
+                        days.append(day)
+        return sorted(days)
 
     def day_folder(self, day: date) -> Path:
         """Return the folder of a committed day."""
@@ -66,13 +67,13 @@ class PosixLake:
         """Return whether a day's folder has a manifest, without reading it.
 
         Raises:
-            StoreFailed: it cannot be looked at, or its folder is a symbolic link.
+            StoreFailed: the store refused, or the folder is a symbolic link.
         """
         self.require_no_link(day_ref(day))
         return _stat(Path(self.manifest_place(day))) is not None
 
     def manifest_text(self, day: date) -> bytes | None:
-        """Return a day's manifest, or None where the folder has none.
+        """Return a day's manifest, or None if the folder has none.
 
         Raises:
             StoreFailed: it cannot be read, or it or its folder is a symbolic link.
@@ -84,7 +85,7 @@ class PosixLake:
         return None
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
-        """Read bytes of the file of long sets beside a day's manifest; no bytes where it is missing."""
+        """Read bytes of the file of long sets beside a day's manifest; no bytes if it is missing."""
         place = self.day_folder(day) / LISTS_NAME
         self.require_no_link(f"{day_ref(day)}/{LISTS_NAME}")
         with store_errors(f"read {place}"), suppress(FileNotFoundError), place.open("rb") as file:
@@ -93,7 +94,7 @@ class PosixLake:
         return b""
 
     def lock_holder(self) -> LockHolder | None:
-        """Read who took the lock last, without taking it; None where the text says nothing."""
+        """Return who took the lock last, without taking it; None if the lock file cannot be read."""
         try:
             text = json.loads((self.root / LOCK_NAME).read_bytes())
             return LockHolder(**{**text, "since": datetime.fromisoformat(text["since"])})
@@ -101,7 +102,7 @@ class PosixLake:
             return None
 
     def exists(self) -> bool:
-        """Return whether there is anything where the lake should be."""
+        """Return whether the lake's folder exists."""
         return self.root.exists()
 
     def place(self, ref: str) -> str:
@@ -113,15 +114,15 @@ class PosixLake:
         return sorted(path.name for path in self.root.glob(f"{DAY_PREFIX}*"))
 
     def stat(self, ref: str) -> Entry | None:
-        """Look at what lies under a reference; a symbolic link is not followed."""
+        """Return the file or folder at a reference; a symbolic link is not followed."""
         with store_errors(f"look at {self.root / ref}"), suppress(FileNotFoundError, NotADirectoryError):
             path = self.root / ref
-            found = path.lstat()
-            return Entry(identity=(found.st_dev, found.st_ino), is_link=path.is_symlink())
+            attributes = path.lstat()
+            return Entry(identity=(attributes.st_dev, attributes.st_ino), is_link=path.is_symlink())
         return None
 
     def open_file(self, ref: str) -> BufferedReader:
-        """Open a file to read."""
+        """Open a file for reading."""
         return (self.root / ref).open("rb")
 
     def files_below(self, ref: str) -> Iterator[str]:
@@ -136,7 +137,7 @@ class PosixLake:
             yield from (Path(at, name).relative_to(self.root).as_posix() for name in (*files, *links))
 
     def require_no_link(self, ref: str) -> None:
-        """Check that neither a reference nor what it lies in is a symbolic link."""
+        """Check that neither a reference nor a folder that it lies in is a symbolic link."""
         steps = [self.root / ref, *(self.root / ref).parents]
         for path in reversed(steps[: steps.index(self.root)]):
             if os.path.islink(path):
@@ -149,43 +150,44 @@ class PosixLake:
 
     def amended_by(self, day: date) -> list[str]:
         """List the files that a day's run brought to earlier days."""
-        found = (path for each in self.days() for path in self._late_in(self.day_folder(each), day))
-        return self._refs(path for path in found if path.name.startswith(f"late-{day}-"))
+        folders = map(self.day_folder, self.days())
+        paths = (path for folder in folders for path in self._late_in(folder, day))
+        return self._refs(path for path in paths if path.name.startswith(f"late-{day}-"))
 
     def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[str]:
         """List late files that runs of `by` or later brought into those days that changed from `since` on."""
-        # A link into a folder sets its mtime and its ctime. `cp -a`, `rsync -a` and `tar` set an mtime back,
-        # even of a folder that they only add to; but that is a change too, which sets the ctime to now. So a
-        # folder that was restored or copied is listed, perhaps for nothing, and none that got a file is left
-        # out. The later of both counts, for stores that know no true ctime.
-        found: list[Path] = []
+        # A new link in a folder sets its mtime and its ctime. `cp -a`, `rsync -a` and `tar` set an mtime
+        # back, even of a folder that they only add to, but that itself sets the ctime to now. So a folder
+        # that was restored or copied is listed, perhaps in vain, and no folder that got a file is left out.
+        # The later of both times counts, for stores without a true ctime.
+        paths: list[Path] = []
         for folder in map(self.day_folder, into):
-            seen = _stat(folder)
-            if seen and (since is None or max(seen.st_ctime, seen.st_mtime) >= since.timestamp()):
-                found += self._late_in(folder, by)
-        return self._refs(found)
+            stats = _stat(folder)
+            if stats and (since is None or max(stats.st_ctime, stats.st_mtime) >= since.timestamp()):
+                paths += self._late_in(folder, by)
+        return self._refs(paths)
 
     def _refs(self, paths: Iterable[Path]) -> list[str]:
         return sorted(path.relative_to(self.root).as_posix() for path in paths)
 
     def _late_in(self, folder: Path, by: date) -> list[Path]:
         names: list[re.Match[str] | None] = []
-        gone = suppress(FileNotFoundError, NotADirectoryError)
-        with store_errors(f"list {folder}"), gone, os.scandir(folder) as entries:
+        if_missing = suppress(FileNotFoundError, NotADirectoryError)
+        with store_errors(f"list {folder}"), if_missing, os.scandir(folder) as entries:
             names = [LATE_NAME.match(entry.name) for entry in entries]
         return [folder / name.string for name in names if name and name[1] >= by.isoformat()]
 
     def manifest_written(self, day: date) -> datetime | None:
         """Read from the store when a day's manifest was written, by the store's own clock."""
-        found = _stat(Path(self.manifest_place(day)))
-        return datetime.fromtimestamp(found.st_mtime, UTC) if found else None
+        attributes = _stat(Path(self.manifest_place(day)))
+        return datetime.fromtimestamp(attributes.st_mtime, UTC) if attributes else None
 
     def orphans(self) -> list[Orphan]:
-        """List what lies in staging; one that a run removes meanwhile is none."""
+        """List the folders in staging, except those that a run removes meanwhile."""
         staging = self.root / STAGING_NAME
         self.require_no_link(STAGING_NAME)
         with store_errors(f"list {staging}"), suppress(FileNotFoundError):
-            return [each for path in sorted(staging.iterdir()) if (each := described(path))]
+            return [orphan for path in sorted(staging.iterdir()) if (orphan := describe_orphan(path))]
         return []
 
     # -- changing
@@ -205,13 +207,13 @@ class PosixLake:
                 self.root / LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666
             )
         try:
-            self._take(file)
+            self._take_lock(file)
             with store_errors(f"write {self.root / LOCK_NAME}"):
                 self._store.system.truncate(file, 0)
                 self._store.system.pwrite(
                     file, json.dumps(asdict(holder), default=datetime.isoformat).encode(), 0
                 )
-            # a dead run may have renamed a day that the disk can still lose: sync it before building on it
+            # a dead run may have renamed a day without a sync: sync before this run continues from that day
             self._store.sync_folder(self.root)
             try:
                 yield
@@ -222,12 +224,12 @@ class PosixLake:
             self._store.system.close(file)
 
     def _make_root(self) -> None:
-        """Make the lake's folder and all above it, each with a durable name before the next.
+        """Make the lake's folder and its parents, each with a durable name before the next.
 
-        A run that was killed here may have left a folder whose name is not durable: while there is no lock
-        file, the deepest folder's name is synced again, unless this user cannot make one there, or something
-        is mounted there: no run made that, and what lies above it may refuse a sync, as autofs does. No
-        folder is made where its name cannot be made durable.
+        A run that was killed here may have left a folder whose name is not durable. So, while there is no
+        lock file, the name of the deepest existing folder is synced again. This is skipped if no run can have
+        made that folder: if this user may not write beside it, or if it is a mount point, whose parent may
+        refuse a sync, as autofs does. No folder is made if its name cannot be made durable.
         """
         missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
         deepest = missing[-1].parent if missing else self.root
@@ -240,7 +242,7 @@ class PosixLake:
             self._store.make_folder(folder)
             self._store.sync_folder(folder.parent)
 
-    def _take(self, file: int) -> None:
+    def _take_lock(self, file: int) -> None:
         with store_errors(f"lock {self.root / LOCK_NAME}"):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -252,7 +254,7 @@ class PosixLake:
                 ) from None
 
     def make_days_durable(self) -> None:
-        """Make sure that the days that are seen outlast a loss of power."""
+        """Make sure that all days that are visible now survive a loss of power."""
         self._store.sync_folder(self.root)
 
     def stage(self, day: date, run_id: str) -> str:
@@ -267,11 +269,11 @@ class PosixLake:
         return ref
 
     def begin_attempt(self, ref: str) -> None:
-        """Make the folder of a task's attempt; that of its run must be there."""
+        """Make the folder of a task's attempt; the folder of its run must exist."""
         self._store.make_inner_folder(self.root / ref, self.root.joinpath(*Path(ref).parts[:2]))
 
     def create_file(self, ref: str) -> PosixFile:
-        """Begin a file in the staging of a run; the folders between are made, the run's own one is not."""
+        """Create a file in the staging of a run; folders between are made, but not the run's own folder."""
         self.begin_attempt(parent(ref))
         return PosixFile(self.root / ref, ref, self._store.system)
 
@@ -310,28 +312,29 @@ class PosixLake:
         return folder
 
     def bring(self, source: str, target: str) -> bool:
-        """Bring a late file to its day: link, sync the day's folder, unlink, sync; each may be repeated.
+        """Bring a late file to its day: link, sync the day's folder, unlink, sync; each step is idempotent.
 
         The file is never without a durable name.
         """
         self.require_no_link(target.rpartition("/")[0])
-        there, left = self.stat(target), self.stat(source)
+        at_target, at_source = self.stat(target), self.stat(source)
         from_, to = self.root / source, self.root / target
-        if left is None and there is not None:  # its name was durable before the other one went
-            if from_.parent.exists():  # a day that was built again has no such folder
+        if at_source is None and at_target is not None:  # the target was durable before the source went
+            if from_.parent.exists():  # a rebuilt day has no such folder
                 self._store.sync_folder(from_.parent)
             return False
-        if left is None or there not in (None, left):
-            of = to.parent.name.removeprefix(DAY_PREFIX)
+        if at_source is None or at_target not in (None, at_source):
+            day = to.parent.name.removeprefix(DAY_PREFIX)
             raise LedgerBroken(
                 expected=f"the late file {from_}, or the same file at {to}",
-                found="neither" if left is None else "two files",
-                do=f"Build the day that it belongs to again (`run --date {of} --force`), or restore the file."
-                if left is None
+                found="neither" if at_source is None else "two files",
+                do=f"Build the day that it belongs to again (`run --date {day} --force`), or restore the "
+                "file."
+                if at_source is None
                 else "Move the one that is not as the manifest says out of the lake, or, where both are "
                 f"alike, {from_}; then run again.",
             )
-        if there is None:
+        if at_target is None:
             self._store.link(from_, to)
         self._store.sync_folder(to.parent)
         self._store.unlink(from_)
@@ -339,9 +342,9 @@ class PosixLake:
         return True
 
     def require_late_moves(self, staged: str) -> None:
-        """Check that the store has the hard links that bringing late files needs.
+        """Check that the store has hard links, which bringing late files needs.
 
-        The link is removed with the staging folder that it lies in, also after a kill.
+        The probe is a link in the run's staging folder, and is removed with it, also after a kill.
         """
         lock, probe = self.root / LOCK_NAME, self.root / staged / PROBE_NAME
         try:
@@ -358,13 +361,13 @@ class PosixLake:
 
     def require_replace(self, staged: str) -> None:
         """Check that the store can exchange two names."""
-        one, other = self.root / staged / "one", self.root / staged / "other"
-        self._store.make_folder(one)
-        self._store.make_folder(other)
-        self._store.exchange(one, other)
+        first, second = self.root / staged / "one", self.root / staged / "other"
+        self._store.make_folder(first)
+        self._store.make_folder(second)
+        self._store.exchange(first, second)
 
     def discard(self, staged: str) -> None:
-        """Remove what lies in staging under one name: a run's own folder, or an orphan."""
+        """Remove a folder of staging: the run's own, or an orphan."""
         path = self.root / staged
         if path.parent != self.root / STAGING_NAME:
             raise ValueError(f"{path} is no staging folder of {self.root}")
@@ -373,12 +376,12 @@ class PosixLake:
 
 
 def _stat(path: Path) -> os.stat_result | None:
-    """Read the attributes of what a name leads to; None where it leads nowhere."""
+    """Return the attributes of a path, following links; None if it does not exist."""
     with store_errors(f"look at {path}"), suppress(FileNotFoundError, NotADirectoryError):
         return os.stat(path)
     return None
 
 
 def _may_hold_ours(folder: Path) -> bool:
-    """Return whether this user may list a folder or make names in it; if neither, no name there is ours."""
+    """Return whether this user may list a folder or write in it; if neither, we made no folder there."""
     return any(os.access(folder, mode, effective_ids=True) for mode in (os.R_OK, os.W_OK | os.X_OK))

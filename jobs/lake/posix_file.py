@@ -1,4 +1,4 @@
-"""A new file on disk: under a name that was free, hashed while it is written, durable before it counts."""
+"""A new file on disk: hashed while it is written, and made durable before it is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jobs.lake.store import System
 
 
 class PosixFile:
-    """A file being written, hashed on the way."""
+    """A file being written, and hashed at the same time."""
 
     def __init__(self, path: Path, ref: str, system: System) -> None:
         """Create the file; an existing one is an error."""
@@ -57,6 +57,6 @@ class PosixFile:
             self._system.close(file)
 
     def __del__(self) -> None:
-        """Close a file that was abandoned half-way: a worker lives longer than an attempt."""
+        """Close a file that a failed attempt left open: the worker process lives on."""
         with suppress(OSError):
             self._release()

@@ -1,4 +1,4 @@
-"""What lies in the staging of a lake on disk: described, and removed; no symbolic link is followed."""
+"""Describe and remove folders in the staging of a lake on disk; no symbolic link is followed."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from jobs.lake.refusals import store_errors
 from jobs.lake.store import Store
 
 PROBE_NAME: Final = "links"
-"""The link by which a run learns whether the store has links."""
+"""The link by which a run checks that the store has hard links."""
 
 
-def described(path: Path) -> Orphan | None:
-    """Describe what lies in staging under one name; None where it has just been removed.
+def describe_orphan(path: Path) -> Orphan | None:
+    """Describe a folder in staging; None if it has just been removed.
 
     Raises:
-        StoreFailed: it cannot be looked at.
+        StoreFailed: the folder cannot be read.
     """
     with store_errors(f"look at {path}"), suppress(FileNotFoundError):
-        at = path.lstat().st_mtime
+        changed = path.lstat().st_mtime
         day, _, run_id = path.name.removeprefix(REMOVED).partition(".")
         stats = list(_stats(path))
-        sizes = [each.st_size for each in stats if not stat.S_ISDIR(each.st_mode)]
+        sizes = [entry.st_size for entry in stats if not stat.S_ISDIR(entry.st_mode)]
         return Orphan(
             name=path.name,
             day=day,
             run_id=run_id,
             files=len(sizes),
             bytes=sum(sizes),
-            changed=datetime.fromtimestamp(max([at, *(each.st_mtime for each in stats)]), UTC),
+            changed=datetime.fromtimestamp(max([changed, *(entry.st_mtime for entry in stats)]), UTC),
         )
     return None
 
 
 def _stats(folder: Path) -> Iterator[os.stat_result]:
-    """Return the attributes of each folder and file; one that vanishes meanwhile is none.
+    """Yield the attributes of each folder and file, except those that vanish meanwhile.
 
-    Folders count because a file may be older than its place: the old day of a rebuild came here by a rename.
-    The probe does not: it is the lake's lock, which every run writes.
+    Folders count too: the files of a rebuild's old day are older than their move into staging. The probe does
+    not count: it is a link to the lake's lock, which every run writes.
     """
     if folder.is_symlink():
         return
@@ -58,19 +58,18 @@ def _stats(folder: Path) -> Iterator[os.stat_result]:
 
 
 def discard(store: Store, staged: Path) -> None:
-    """Remove a folder of staging; what the store refuses to remove stays.
+    """Remove a folder of staging; files that the store refuses to remove stay.
 
-    It is renamed first, so that a worker that still writes into it finds nothing there. Links are removed
-    as links.
+    It is renamed first, so that a worker that still writes into it fails. Links are removed, not followed.
     """
     system = store.system
     with suppress(OSError):
-        gone = staged
+        renamed = staged
         if not staged.name.startswith(REMOVED):
-            gone = staged.with_name(f"{REMOVED}{staged.name}")
-            system.rename(staged, gone)
-        if stat.S_ISDIR(os.lstat(gone).st_mode):
-            system.rmtree(gone)
+            renamed = staged.with_name(f"{REMOVED}{staged.name}")
+            system.rename(staged, renamed)
+        if stat.S_ISDIR(os.lstat(renamed).st_mode):
+            system.rmtree(renamed)
         else:
-            system.unlink(gone)
+            system.unlink(renamed)
         system.rmdir(staged.parent)

@@ -1,4 +1,4 @@
-"""What an operating system refuses, as an error that says what was tried and what to do."""
+"""Turn errors of the operating system into an error that says what was tried and what to do."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NEXT_STEP: Final = {
 
 @contextmanager
 def store_errors(what: str) -> Iterator[None]:
-    """Turn an operating system's refusal into a StoreFailed that says what was tried."""
+    """Turn an OSError into a StoreFailed that says what was tried."""
     try:
         yield
     except OSError as error:

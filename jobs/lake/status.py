@@ -1,6 +1,6 @@
-"""What a lake shows about itself: the state of its days, and where the files lie that its manifests name.
+"""The state of a lake's days, and the places of the files that its manifests name.
 
-Reads the lake alone: no broker, no Spark, no lock, and it changes nothing.
+Reads only the lake, without broker, Spark or lock, and changes nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from offsets.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Amended:
-    """How many rows the run of a later day brought to a day."""
+    """The number of rows that the run of a later day brought to a day."""
 
     by: date
     rows: int
@@ -52,9 +52,9 @@ class DayState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """A lake at a glance; `holder_alive` is None where the holder is on another host.
+    """The state of a lake; `holder_alive` is None if the holder is on another host.
 
-    `unfinished_moves` are the places that late files of the newest day have still to be brought to.
+    `unfinished_moves` are the targets of late files of the newest day that are not brought there yet.
     """
 
     lake: str
@@ -78,22 +78,22 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
     day = ledger.next_day(first)
     holder = lake.lock_holder()
     moves = tuple(unfinished_moves(lake, ledger.newest)) if ledger.newest else ()
-    not_there = tuple(move for move in moves if not lake.stat(move))
+    not_brought = tuple(move for move in moves if not lake.stat(move))
     return Status(
         lake=lake.place(""),
-        days=_states(read_chain(lake), not_there),
+        days=_states(read_chain(lake), not_brought),
         unfinished_moves=moves,
         next_day=day,
         due_at=due_at(ledger, day),
         due=now >= due_at(ledger, day),
         holder=holder,
-        holder_alive=_alive(holder),
-        staged=tuple(each.name for each in lake.orphans()),
+        holder_alive=_is_alive(holder),
+        staged=tuple(orphan.name for orphan in lake.orphans()),
     )
 
 
 def _states(manifests: Iterator[Manifest], without: tuple[str, ...]) -> tuple[DayState, ...]:
-    """Describe each day; a manifest is freed before the next is read, since all may take gigabytes."""
+    """Describe each day; each manifest is freed before the next is read: all may take gigabytes."""
     states: list[DayState] = []
 
     def described() -> Iterator[Manifest]:
@@ -108,7 +108,7 @@ def _states(manifests: Iterator[Manifest], without: tuple[str, ...]) -> tuple[Da
 def amendments(
     manifests: Iterable[Manifest], without: tuple[str, ...] = ()
 ) -> Mapping[date, tuple[Amended, ...]]:
-    """Count the rows that each day received from the runs of later ones, apart from targets in `without`."""
+    """Count the rows that each day received from runs of later days, except in targets in `without`."""
     rows: dict[date, dict[date, int]] = {}
     for manifest in manifests:
         for file in manifest.files:
@@ -116,8 +116,8 @@ def amendments(
                 of_day = rows.setdefault(file.day, {})
                 of_day[manifest.day.date] = of_day.get(manifest.day.date, 0) + file.rows
     return {
-        day: tuple(Amended(by=by, rows=count) for by, count in sorted(each.items()))
-        for day, each in rows.items()
+        day: tuple(Amended(by=by, rows=count) for by, count in sorted(counts.items()))
+        for day, counts in rows.items()
     }
 
 
@@ -127,8 +127,8 @@ def state_of(manifest: Manifest) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Whereabouts:
-    """The names under which a file is there: in its own day's folder, and at its target."""
+class FileLocation:
+    """The references at which a file exists: in its own day's folder, and at its target."""
 
     source: str | None
     target: str | None
@@ -136,18 +136,18 @@ class Whereabouts:
 
     @property
     def ref(self) -> str | None:
-        """Where its rows can be read."""
+        """The reference to read the file from."""
         return self.target or self.source
 
 
-def whereabouts(lake: Lake, manifest: Manifest, file: DataFile) -> Whereabouts:
-    """Find where a file lies that a manifest names."""
+def locate_file(lake: Lake, manifest: Manifest, file: DataFile) -> FileLocation:
+    """Find the references at which a file of a manifest exists."""
     source = f"{day_ref(manifest.day.date)}/{file.path}"
-    here, there = lake.stat(source), lake.stat(file.target) if file.target else None
-    return Whereabouts(
-        source=source if here else None,
-        target=file.target if there else None,
-        same=bool(here and there and here.identity == there.identity),
+    at_source, at_target = lake.stat(source), lake.stat(file.target) if file.target else None
+    return FileLocation(
+        source=source if at_source else None,
+        target=file.target if at_target else None,
+        same=bool(at_source and at_target and at_source.identity == at_target.identity),
     )
 
 
@@ -169,7 +169,7 @@ def _state(manifest: Manifest) -> DayState:
     )
 
 
-def _alive(holder: LockHolder | None) -> bool | None:
+def _is_alive(holder: LockHolder | None) -> bool | None:
     if holder is None or holder.host != socket.gethostname():
         return None
     try:

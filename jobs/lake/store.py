@@ -1,7 +1,7 @@
-"""The steps by which a folder on disk changes: each one call of the system, or refused with its reason.
+"""The operations that change a folder on disk, and that raise StoreFailed with the reason if refused.
 
-Relies on a POSIX file system with atomic rename. Hadoop's `FileSystem` is never used for these steps, as
-its exclusive create and its rename are not atomic on local files.
+Relies on a POSIX file system with atomic rename. Hadoop's `FileSystem` is never used for these operations,
+since its exclusive create and its rename are not atomic on local files.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_EXCHANGE: Final = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUP
 
 
 class System:
-    """The system calls that change a lake; another one may be passed in, to make each of them fail."""
+    """The system calls that change a lake; tests pass another one, in which each of them can fail."""
 
     def mkdir(self, path: Path) -> None:
         """Make a folder, under the umask."""
@@ -45,11 +45,11 @@ class System:
         return os.write(file, data)
 
     def pwrite(self, file: int, data: bytes, at: int) -> int:
-        """Write bytes at a place; return how many were written."""
+        """Write bytes at a position; return how many were written."""
         return os.pwrite(file, data, at)
 
     def truncate(self, file: int, size: int) -> None:
-        """Cut an open file."""
+        """Set the size of an open file."""
         os.truncate(file, size)
 
     def fsync(self, file: int) -> None:
@@ -65,7 +65,7 @@ class System:
         os.link(source, target)
 
     def unlink(self, path: Path) -> None:
-        """Take one name of a file away."""
+        """Remove one name of a file."""
         os.unlink(path)
 
     def rmdir(self, path: Path) -> None:
@@ -73,40 +73,40 @@ class System:
         os.rmdir(path)
 
     def rmtree(self, path: Path) -> None:
-        """Remove a folder with all that is in it."""
+        """Remove a folder with all its contents."""
         shutil.rmtree(path)
 
-    def exchange(self, one: Path, other: Path) -> None:
-        """Exchange two names by `renameat2(2)`, which Linux has and Python does not show."""
+    def exchange(self, first: Path, second: Path) -> None:
+        """Exchange two names by Linux's `renameat2(2)`, which Python's os module does not offer."""
         renameat2 = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
         if renameat2 is None:
             raise OSError(errno.ENOSYS, "this system has no renameat2")
-        if renameat2(AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE):
+        if renameat2(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 class Store:
-    """Changes of names and folders, in the steps that the protocol is made of."""
+    """The changes of names and folders that the protocol consists of."""
 
     def __init__(self, system: System | None = None) -> None:
-        """Take the system's calls, or others in their place."""
+        """Take the system calls to use."""
         self.system = system or System()
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder and its parents, under the umask."""
         with store_errors(f"make {folder}"):
-            for each in reversed([each for each in (folder, *folder.parents) if not each.exists()]):
+            for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
                 with suppress(FileExistsError):
-                    self.system.mkdir(each)
+                    self.system.mkdir(path)
 
     def make_inner_folder(self, folder: Path, outer: Path) -> None:
-        """Make a folder below one that is there: a task that outlives its run makes no staging anew."""
+        """Make a folder below an existing one; a task that outlives its run must not make staging again."""
         inner = [folder, *folder.parents]
-        missing = [each for each in inner[: inner.index(outer)] if not each.exists()]
+        missing = [path for path in inner[: inner.index(outer)] if not path.exists()]
         with store_errors(f"make {folder}"):
-            for each in reversed(missing):
+            for path in reversed(missing):
                 with suppress(FileExistsError):
-                    self.system.mkdir(each)
+                    self.system.mkdir(path)
 
     def move(self, source: Path, target: Path) -> None:
         """Rename, in one atomic step."""
@@ -119,24 +119,24 @@ class Store:
             self.system.link(source, target)
 
     def unlink(self, path: Path) -> None:
-        """Take one name of a file away."""
+        """Remove one name of a file."""
         with store_errors(f"unlink {path}"):
             self.system.unlink(path)
 
-    def exchange(self, one: Path, other: Path) -> None:
+    def exchange(self, first: Path, second: Path) -> None:
         """Exchange two names in one step.
 
         Raises:
             StoreFailed: the store refused, or cannot do it.
         """
         try:
-            self.system.exchange(one, other)
+            self.system.exchange(first, second)
         except OSError as error:
             if error.errno not in NO_EXCHANGE:
-                with store_errors(f"exchange {one} and {other} in one step"):
+                with store_errors(f"exchange {first} and {second} in one step"):
                     raise
             raise StoreFailed(
-                expected=f"to exchange {one} and {other} in one step, as building a day again needs",
+                expected=f"to exchange {first} and {second} in one step, as building a day again needs",
                 found=f"{error.strerror or error} ({errno.errorcode.get(error.errno or 0, '?')})",
                 do="The old day stays. Copy the lake to a file system that has Linux's renameat2 with "
                 "RENAME_EXCHANGE, such as ext4, XFS or Btrfs, and build the day again there.",
@@ -153,6 +153,6 @@ class Store:
 
     def sync_all(self, folder: Path) -> None:
         """Make all names below a folder durable, from the bottom up."""
-        for inner in sorted((each for each in folder.rglob("*") if each.is_dir()), reverse=True):
+        for inner in sorted((path for path in folder.rglob("*") if path.is_dir()), reverse=True):
             self.sync_folder(inner)
         self.sync_folder(folder)

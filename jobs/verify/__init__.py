@@ -1,1 +1,1 @@
-"""Prove from a lake, and from Kafka while it still has the records, that each was settled exactly once."""
+"""Prove from the lake, and from Kafka while it holds the records, that each was settled exactly once."""

@@ -1,7 +1,7 @@
-"""The files of a lake: each where a manifest says, as it was committed, and no others.
+"""Check that each file of a lake lies where a manifest says, is unchanged, and that there are no others.
 
-Relies on the manifests that can be read. A file is hashed whole; of what it holds only the footer is read
-here, which has the number of rows, the offsets and the event times.
+Relies on the manifests that can be read. A file is hashed whole, but only its footer is parsed here, which
+holds the number of rows, the offsets and the event times.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pyarrow.parquet as pq
 from jobs.lake.files import sha256_and_size
 from jobs.lake.names import DAY_PREFIX, NFS, below, brought_by, day_ref, last
 from jobs.lake.port import Files, Lake
-from jobs.lake.status import Whereabouts, whereabouts
+from jobs.lake.status import FileLocation, locate_file
 from jobs.task.result import ReadBack
-from jobs.verify.manifests import Chain, told
+from jobs.verify.manifests import Chain, as_problem
 from offsets.errors import StoreFailed
 from offsets.instants import micros
 from offsets.manifest import DataFile, Manifest
@@ -31,7 +31,7 @@ LINK: Final = "a symbolic link, and no file of this lake"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
-    """A file that a manifest names, and where it lies; `ref` is None where it is nowhere."""
+    """A file that a manifest names, and where it lies; `ref` is None if it is gone."""
 
     manifest: Manifest
     file: DataFile
@@ -47,41 +47,41 @@ class NamedFile:
 
 
 def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> NamedFile:
-    """Find a file, and note whether it lies where it must; only the newest day may have open moves."""
+    """Find a file, and check that it lies where it must; only the newest day may have open moves."""
     newest = manifest.day.date == chain.newest
     try:
-        found = whereabouts(lake, manifest, file)
-        problem = _misplaced(lake, manifest, file, found, newest)
+        location = locate_file(lake, manifest, file)
+        problem = _misplaced(lake, manifest, file, location, newest)
     except StoreFailed as refused:
-        found = Whereabouts(source=None, target=None, same=False)
+        location = FileLocation(source=None, target=None, same=False)
         own = lake.place(f"{day_ref(manifest.day.date)}/{file.path}")
-        problem = told(refused, f"{own}: cannot be read ({refused.found})")
+        problem = as_problem(refused, f"{own}: cannot be read ({refused.found})")
     return NamedFile(
         manifest=manifest,
-        file=chain.as_it_is(file),
-        ref=found.ref,
-        place=lake.place(found.ref or ""),
-        open_move=bool(file.target and found.source and newest and not problem),
+        file=chain.as_last_written(file),
+        ref=location.ref,
+        place=lake.place(location.ref or ""),
+        open_move=bool(file.target and location.source and newest and not problem),
         problem=problem,
     )
 
 
 def _misplaced(
-    lake: Lake, manifest: Manifest, file: DataFile, found: Whereabouts, newest: bool
+    lake: Lake, manifest: Manifest, file: DataFile, location: FileLocation, newest: bool
 ) -> str | None:
     own = lake.place(f"{day_ref(manifest.day.date)}/{file.path}")
     if file.target is None:
-        return None if found.source else f"{own}: cannot be read (it is not there)"
+        return None if location.source else f"{own}: cannot be read (it is not there)"
     target = lake.place(file.target)
     if file.verdict is not Verdict.LATE or file.target.split("/")[0] != day_ref(file.day):
         return f"{own}: its manifest brings it to {target}, which is not its day's folder"
-    if found.ref is None:
+    if location.ref is None:
         return f"{target}: gone, and so is {own}, from where it is brought"
-    day = manifest.day.date if found.target else file.day
+    day = manifest.day.date if location.target else file.day
     again = "" if newest else f"; build {day} again first (`run --date {day} --force`)"
-    if found.source and found.target and not found.same:
+    if location.source and location.target and not location.same:
         return f"{target}: another file than {own}, from where it is brought{again}"
-    if found.source and not newest:
+    if location.source and not newest:
         return f"{own}: still there, though later days are committed; it belongs at {target}{again}"
     return None
 
@@ -90,17 +90,17 @@ def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]
     """Yield a problem for each file in a committed day's folder that no manifest names."""
     folder = day_ref(manifest.day.date)
     named = _names_in(chain, manifest)
-    found: list[str] = []
+    refs: list[str] = []
     try:
-        found.extend(lake.files_below(folder))
-    except StoreFailed as refused:  # what was listed before that is reported too
+        refs.extend(lake.files_below(folder))
+    except StoreFailed as refused:  # the files that were listed before are checked nevertheless
         problem = f"cannot be listed ({refused.found}, when trying {refused.expected})"
-        yield told(refused, f"{lake.place(folder)}: {problem}")
-    for ref in sorted(found):
+        yield as_problem(refused, f"{lake.place(folder)}: {problem}")
+    for ref in sorted(refs):
         if below(ref, folder) in named or NFS.fullmatch(last(ref)):
             continue
-        path, there = lake.place(ref), lake.stat(ref)
-        if there and there.is_link:
+        path, entry = lake.place(ref), lake.stat(ref)
+        if entry and entry.is_link:
             yield f"{path}: {LINK}"
             continue
         by = brought_by(ref)
@@ -118,8 +118,8 @@ def _names_in(chain: Chain, manifest: Manifest) -> set[str]:
     return own | brought | listed | {MANIFEST_NAME}
 
 
-def strange_folders(lake: Lake, chain: Chain) -> Iterator[str]:
-    """Yield a problem for each name beside the days that readers of `date=*` would take for a day."""
+def unknown_day_folders(lake: Lake, chain: Chain) -> Iterator[str]:
+    """Yield a problem for each name that is no day, but that readers of `date=*` would take for one."""
     known = {day_ref(day) for day in chain.days}
     for name in lake.day_names():
         if name not in known:
@@ -128,9 +128,9 @@ def strange_folders(lake: Lake, chain: Chain) -> Iterator[str]:
 
 
 def read_footer(lake: Files, ref: str, sha256: str) -> ReadBack:
-    """Hash a file whole and read its footer; which offsets it holds is not looked at.
+    """Hash a whole file and read its footer, but not its offsets.
 
-    Event times are read where it is as it was written: some damaged statistics end the process in Arrow.
+    Event times are read only if the hash is right: Arrow ends the process on some damaged statistics.
     """
     with lake.open_file(ref) as file:
         digest, size = sha256_and_size(file)
@@ -156,32 +156,32 @@ def _event_times(footer: pq.FileMetaData) -> Iterator[tuple[int, int] | None]:
 
 
 def file_problems(named: NamedFile, back: ReadBack) -> Iterator[str]:
-    """Compare a file as it is with its manifest."""
+    """Yield a problem for each figure of a file that differs from its manifest."""
     file, path = named.file, named.place
-    for what, expected, found in (
+    for what, expected, actual in (
         ("bytes", file.bytes, back.bytes),
         ("sha256", file.sha256, back.sha256),
         ("rows", file.rows, back.rows),
         ("earliest event", file.event_time_min and micros(file.event_time_min), back.event_time_min),
         ("latest event", file.event_time_max and micros(file.event_time_max), back.event_time_max),
     ):
-        if expected != found and (found is not None or file.sha256 == back.sha256):
-            yield f"{path}: {what} should be {expected}, is {found}"
+        if expected != actual and (actual is not None or file.sha256 == back.sha256):
+            yield f"{path}: {what} should be {expected}, is {actual}"
 
 
 def footer_problems(lake: Files, named: NamedFile) -> Iterator[str]:
-    """Check what the footer says about the file's origin."""
+    """Yield a problem for each entry of a footer about the file's origin that differs from its manifest."""
     assert named.ref is not None
     manifest, file = named.manifest, named.file
     ranges = [[part.partition, part.from_offset, part.until_offset] for part in file.offsets]
     with lake.open_file(named.ref) as opened:
-        said = pq.read_metadata(opened).metadata or {}
+        metadata = pq.read_metadata(opened).metadata or {}
     for what, expected in (
         ("topic", manifest.topic.name),
         ("day", manifest.day.date.isoformat()),
         ("verdict", file.verdict.value),
         ("offsets", json.dumps(ranges)),
     ):
-        found = said.get(f"kafka_daily.{what}".encode(), b"nothing").decode(errors="replace")
-        if found != expected:
-            yield f"{named.place}: its footer should name the {what} {expected}, and names {found}"
+        actual = metadata.get(f"kafka_daily.{what}".encode(), b"nothing").decode(errors="replace")
+        if actual != expected:
+            yield f"{named.place}: its footer should name the {what} {expected}, and names {actual}"

@@ -1,7 +1,7 @@
-"""What Kafka still shows of a day's reads, compared with what was delivered to the day.
+"""Compare the records that Kafka still shows in a day's spans with those that were delivered to the day.
 
-Relies on a TopicReader. What retention and compaction took since is counted; all else must still be there,
-and nothing more.
+Relies on a TopicReader. Records that retention and compaction removed since are counted; all others must
+still be there, and no further ones.
 """
 
 from __future__ import annotations
@@ -24,17 +24,20 @@ AT_ONCE: Final = 500_000
 
 
 def compare(reader: TopicReader, manifest: Manifest, *, compacted: bool) -> tuple[AgainstKafka, list[str]]:
-    """Read a day's spans again while they are retained; `compacted` is whether the log ever was."""
+    """Read a day's spans again, as far as retained; `compacted` says whether the log was ever compacted."""
     day, topic = manifest.day.date, manifest.topic
     described = reader.describe(topic.name)
     if described.identity != topic:
-        was, is_ = (f"{each.topic_id} in cluster {each.cluster_id}" for each in (topic, described.identity))
+        was, is_ = (
+            f"{identity.topic_id} in cluster {identity.cluster_id}"
+            for identity in (topic, described.identity)
+        )
         return AgainstKafka(), [f"{day}: topic {topic.name} was recreated: it was {was}, and is {is_}"]
     compacted = bool(described.compacted or compacted)
-    visible = gone = taken = 0
+    visible = gone = compacted_away = 0
     problems: list[str] = []
     kept = [span for span in manifest.spans if span.partition in described.partitions]
-    found, log_offsets = _visible(reader, topic.name, kept)
+    visible_offsets, log_offsets = _visible(reader, topic.name, kept)
     anchors = _anchor_problems(reader, manifest, log_offsets, compacted)
     for span, gap in zip(manifest.spans, manifest.gaps, strict=True):
         where = f"{day}: partition {span.partition}"
@@ -42,56 +45,56 @@ def compare(reader: TopicReader, manifest: Manifest, *, compacted: bool) -> tupl
             problems.append(f"{where} is not there any more")
             continue
         retained = span.reads.within(log_offsets[span.partition].log_start, span.until_offset)
-        shown = found[span.partition] & retained
+        shown = visible_offsets[span.partition] & retained
         delivered = retained - gap.offsets
         visible += len(shown)
         gone += len(span.reads - retained)
         if dropped := shown - delivered:
             problems.append(f"{where}: Kafka shows {dropped}, which the run was not given")
         if missing := delivered - shown:
-            taken += len(missing)
+            compacted_away += len(missing)
             if not compacted:
                 problems.append(f"{where}: Kafka does not show {missing}, which the run was given")
         problems += anchors.get(span.partition, ())
-    return AgainstKafka(visible=visible, gone=gone, compacted=taken if compacted else 0), problems
+    return AgainstKafka(visible=visible, gone=gone, compacted=compacted_away if compacted else 0), problems
 
 
 def _visible(
     reader: TopicReader, topic: str, spans: Sequence[Span]
 ) -> tuple[dict[int, Offsets], dict[int, LogOffsets]]:
-    """Read what is visible of spans; where retention takes some of it meanwhile, go on above that.
+    """Read the visible offsets of spans; if retention moves a log start meanwhile, continue after it.
 
-    The edges returned are the last ones seen: what was read below them has gone since.
+    The log offsets returned are the latest: offsets that were read below their log start are gone since.
     """
-    left = {span.partition: span.reads for span in spans}
-    found: dict[int, list[Offsets]] = {part: [] for part in left}
-    log_offsets = reader.log_offsets(topic, left)
+    unread = {span.partition: span.reads for span in spans}
+    visible: dict[int, list[Offsets]] = {part: [] for part in unread}
+    log_offsets = reader.log_offsets(topic, unread)
     while True:
-        left = {
+        unread = {
             part: reads.within(log_offsets[part].log_start, log_offsets[part].last_stable)
-            for part, reads in left.items()
+            for part, reads in unread.items()
         }
         wanted = {
             part: (from_, min(from_ + AT_ONCE, until))
-            for part, reads in left.items()
+            for part, reads in unread.items()
             for from_, until in islice(reads, 1)
         }
         if not wanted:
-            return {part: joined(sets) for part, sets in found.items()}, log_offsets
+            return {part: joined(sets) for part, sets in visible.items()}, log_offsets
         try:
-            seen = reader.present_of(topic, wanted)
+            present = reader.present_of(topic, wanted)
         except OffsetsLost:
-            log_offsets = reader.log_offsets(topic, left)
+            log_offsets = reader.log_offsets(topic, unread)
             continue
         for part, (_, until) in wanted.items():
-            found[part].append(seen[part])
-            left[part] = left[part].within(until, log_offsets[part].last_stable)
+            visible[part].append(present[part])
+            unread[part] = unread[part].within(until, log_offsets[part].last_stable)
 
 
 def _anchor_problems(
     reader: TopicReader, manifest: Manifest, log_offsets: Mapping[int, LogOffsets], compacted: bool
 ) -> dict[int, list[str]]:
-    """Check that the last record below the next checkpoint is the one that was read."""
+    """Check that the last record below the next checkpoint is still the recorded anchor."""
     kept = [part for part in manifest.next.partitions if part.partition in log_offsets]
     looks = {part.partition: read_anchor(part, log_offsets[part.partition]) for part in kept}
     seen = look_together(reader, manifest.topic.name, looks)

@@ -1,4 +1,4 @@
-"""How deep a verification looks. A module of its own: the command line names it before anything is loaded."""
+"""The levels of a verification, in a module of their own, which the command line can import fast."""
 
 from enum import StrEnum
 

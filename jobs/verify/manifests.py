@@ -1,7 +1,7 @@
-"""The manifests of a lake: each by itself, and each with the one before, from which it must go on.
+"""Check the manifests of a lake: each by itself, and each with the one before, which it must continue.
 
-Relies on the ledger's own rules, but goes on where the ledger stops: what cannot be read is a problem
-with a sentence, and the other days are still checked.
+Relies on the ledger's own rules, but does not stop at the first error: a manifest that cannot be read is
+reported as a problem, and the other days are still checked.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from offsets.verdict import IN_FILES, Verdict
 UNREADABLE = (LedgerBroken, DayExists, StoreFailed)
 
 
-class Refused(str):
-    """A problem that is reported even if the next look does not show it: the store refused to read."""
+class RefusedRead(str):
+    """A problem that is reported even if the next look does not find it: the store refused to read."""
 
     __slots__ = ()
 
 
-def told(error: BaseException, problem: str) -> str:
-    """Return a problem, marked where the store refused to read."""
-    return Refused(problem) if is_refusal(error) or is_refusal(error.__cause__) else problem
+def as_problem(error: BaseException, problem: str) -> str:
+    """Return a problem, marked as RefusedRead if the store refused to read."""
+    return RefusedRead(problem) if is_refusal(error) or is_refusal(error.__cause__) else problem
 
 
 def is_refusal(error: BaseException | None) -> bool:
-    """Return whether the store refused a read; a file that is gone does not count, since runs remove some."""
+    """Return whether the store refused a read; a missing file is no refusal, since runs remove files."""
     return isinstance(error, OSError) and error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ESTALE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What is kept of a manifest: the manifests of all days together may take gigabytes.
+    """The part of a manifest that is kept in memory, since all manifests together may take gigabytes.
 
-    `first_day` is the lake's first day, as the contract names it; `files` counts those that it names.
+    `first_day` is the lake's first day, as the contract names it. `files` is the number of its files.
     """
 
     run_id: str
@@ -58,7 +58,7 @@ class Summary:
 
     @classmethod
     def of(cls, manifest: Manifest) -> Summary:
-        """Make it of what other days are compared with."""
+        """Return the summary of a manifest."""
         return cls(
             run_id=manifest.run_id,
             day=manifest.day,
@@ -71,10 +71,11 @@ class Summary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chain:
-    """Summaries of the manifests that can be read, and why the others cannot.
+    """Summaries of the manifests that can be read, and the reason why each other cannot (`broken`).
 
-    `broken` may name folders of others. `days` have a folder, and are in order. `brought` are the names
-    of the late files that manifests bring to a day's folder, by its name; `amended` are their rows.
+    `broken` may name folders that somebody else made. `days` are all days with a folder, in order. `brought`
+    are the names of the late files that manifests bring to a day, by its folder's name. `amended` counts
+    their rows.
     """
 
     known: Mapping[date, Summary]
@@ -85,19 +86,19 @@ class Chain:
 
     @property
     def first(self) -> date | None:
-        """The lake's first day, as the oldest manifest that can be read names it; else the oldest folder."""
+        """The lake's first day, as the oldest readable manifest names it, or else the oldest folder."""
         oldest = next((self.known[day] for day in self.days if day in self.known), None)
         named = oldest.first_day if oldest else None
         return min([*self.days[:1], *([named] if named else [])], default=None)
 
-    def as_it_is(self, file: DataFile) -> DataFile:
-        """Return a file as it was written last: a rebuild may have made an amendment of its day again."""
-        there = self.known.get(file.day) if file.target and file.day else None
-        remade = there.remade if there else ()
-        return next((each for each in remade if each.target == file.target), file)
+    def as_last_written(self, file: DataFile) -> DataFile:
+        """Return a file as it was last written: a rebuild of its day may have remade an amendment."""
+        summary = self.known.get(file.day) if file.target and file.day else None
+        remade = summary.remade if summary else ()
+        return next((file_remade for file_remade in remade if file_remade.target == file.target), file)
 
-    def older(self, day: date) -> date | None:
-        """Return the day before that has a folder, which need not be the calendar's."""
+    def previous_day(self, day: date) -> date | None:
+        """Return the last earlier day that has a folder, which may not be the calendar's previous day."""
         at = bisect_left(self.days, day)
         return self.days[at - 1] if at else None
 
@@ -108,7 +109,7 @@ class Chain:
 
 
 def read_chain(lake: Lake) -> Chain:
-    """Read all manifests that can be read, one by one, and keep of each what others are compared with."""
+    """Read all readable manifests, one by one, and keep a summary of each."""
     known, broken = dict[date, Summary](), dict[date, str]()
     brought: dict[str, set[str]] = {}
 
@@ -117,7 +118,7 @@ def read_chain(lake: Lake) -> Chain:
             try:
                 manifest = read_manifest(lake, day)
             except UNREADABLE as error:
-                broken[day] = told(error, str(error))
+                broken[day] = as_problem(error, str(error))
                 continue
             if manifest:
                 known[day] = Summary.of(manifest)
@@ -141,25 +142,25 @@ def _add_brought(names: dict[str, set[str]], manifest: Manifest) -> None:
 
 
 def read_again(lake: Lake, chain: Chain, day: date) -> Manifest | str:
-    """Read the manifest of a day whose summary is known, or return why it is not that one any more."""
+    """Return the manifest of a day whose summary is known, or a problem if it has changed since."""
     try:
         manifest = read_manifest(lake, day)
     except UNREADABLE as error:
-        return told(error, str(error))
+        return as_problem(error, str(error))
     if manifest is None or manifest.run_id != chain.known[day].run_id:
         return f"{day}: its manifest was {'exchanged' if manifest else 'removed'} while it was looked at"
     return manifest
 
 
 def day_problems(chain: Chain, own: Manifest | None, before: Manifest | None, day: date) -> Iterator[str]:
-    """Yield why a day's manifest cannot be trusted, or does not go on from the one of the day before.
+    """Yield the reasons why a day's manifest cannot be trusted, or does not continue the one before.
 
-    Either manifest is None where it cannot be read.
+    Either manifest is None if it cannot be read.
     """
     if day in chain.broken:
         yield chain.broken[day]
-    if older := chain.older(day):
-        yield from _link_problems(own, before, older, day)
+    if previous_day := chain.previous_day(day):
+        yield from _link_problems(own, before, previous_day, day)
         yield from _bounds_problems(chain, own, before)
     else:
         yield from _start_problems(chain)
@@ -177,35 +178,38 @@ def _start_problems(chain: Chain) -> Iterator[str]:
         yield str(broken)
 
 
-def _link_problems(own: Manifest | None, before: Manifest | None, older: date, day: date) -> Iterator[str]:
+def _link_problems(
+    own: Manifest | None, before: Manifest | None, previous_day: date, day: date
+) -> Iterator[str]:
     if own and before:
         try:
             check_link(before, own)
         except UNREADABLE as broken:
-            yield told(broken, str(broken))
-    elif day != older + ONE_DAY:
-        yield f"{older + ONE_DAY} is missing between {older} and {day}"
+            yield as_problem(broken, str(broken))
+    elif day != previous_day + ONE_DAY:
+        yield f"{previous_day + ONE_DAY} is missing between {previous_day} and {day}"
 
 
 def _bounds_problems(chain: Chain, own: Manifest | None, linked: Manifest | None) -> Iterator[str]:
-    """Compare the bounds that a manifest records of earlier days with their own, unless `check_link` did."""
+    """Compare the recorded bounds of earlier days with their own manifests, unless `check_link` did."""
     if own is None or own.earlier is None or (linked and linked.earlier is not None):
         return
-    for each in days_of(own.earlier):
-        there = chain.known.get(each.date)
-        if there and (there.day.start, there.day.end) != (each.start, each.end):
-            yield f"{own.day.date}: it records other bounds of {each.date} than that day's own manifest"
+    for earlier_day in days_of(own.earlier):
+        summary = chain.known.get(earlier_day.date)
+        if summary and (summary.day.start, summary.day.end) != (earlier_day.start, earlier_day.end):
+            date_ = earlier_day.date
+            yield f"{own.day.date}: it records other bounds of {date_} than that day's own manifest"
 
 
 def shape_problems(manifest: Manifest) -> Iterator[str]:
-    """Check that a manifest's own parts agree; where they do not, nothing can be counted from it."""
+    """Check that the parts of a manifest agree; if they do not, its offsets cannot be counted."""
     day = manifest.day.date
     spans, consumed, next_ = manifest.spans, manifest.consumed.partitions, manifest.next.partitions
     parts = [span.partition for span in spans]
     try:
         require_lists(manifest)
     except UNREADABLE as broken:
-        yield told(broken, f"{day}: {broken}")
+        yield as_problem(broken, f"{day}: {broken}")
         return
     if [(span.partition, span.from_offset, span.seen_until) for span in spans] != [
         (part.partition, part.next_from_offset, part.seen_until) for part in consumed
@@ -218,12 +222,12 @@ def shape_problems(manifest: Manifest) -> Iterator[str]:
     if parts != [gap.partition for gap in manifest.gaps] or parts != [part.partition for part in consumed]:
         yield f"{day}: its gaps, spans and checkpoint are not of the same partitions"
         return
-    if strangers := {each.partition for each in manifest.tally} - set(parts):
-        yield f"{day}: its tally counts partitions that it did not read, {sorted(strangers)}"
+    if unplanned := {entry.partition for entry in manifest.tally} - set(parts):
+        yield f"{day}: its tally counts partitions that it did not read, {sorted(unplanned)}"
     for lost in manifest.accepted.loss:
-        left = manifest.consumed.of(lost.partition)
+        checkpoint = manifest.consumed.of(lost.partition)
         range_ = Offsets.between(lost.from_offset, lost.until_offset)
-        if left is None or left.seen_until < lost.until_offset or left.pending & range_:
+        if checkpoint is None or checkpoint.seen_until < lost.until_offset or checkpoint.pending & range_:
             yield f"{day}: the checkpoint that it consumed does not do without {lost}, accepted as lost"
     for span, gap, part in zip(spans, manifest.gaps, consumed, strict=True):
         for what, offsets in (("gaps", gap.offsets), ("pending offsets", part.pending)):
@@ -243,17 +247,17 @@ def sum_problems(manifest: Manifest) -> Iterator[str]:
             yield f"{day}: {lost} offsets of partition {span.partition} have no fate"
     for part in manifest.next.partitions:
         counted = sum(
-            each.rows
-            for each in manifest.tally
-            if (each.partition, each.verdict) == (part.partition, Verdict.LATER_DAY)
+            entry.rows
+            for entry in manifest.tally
+            if (entry.partition, entry.verdict) == (part.partition, Verdict.LATER_DAY)
         )
         if counted != (pending := len(part.pending)):
             yield f"{day}: {counted} rows later_day of partition {part.partition}, {pending} pending"
 
 
 def uncounted(manifest: Manifest) -> Iterator[tuple[Span, int]]:
-    """Yield each span with how many of the offsets that it read are neither counted nor gaps."""
+    """Yield each span with the number of its offsets that are neither counted nor gaps."""
     gaps = {gap.partition: gap.offsets for gap in manifest.gaps}
     for span in manifest.spans:
-        counted = sum(each.rows for each in manifest.tally if each.partition == span.partition)
+        counted = sum(entry.rows for entry in manifest.tally if entry.partition == span.partition)
         yield span, len(span.reads) - counted - len(gaps.get(span.partition, Offsets()))

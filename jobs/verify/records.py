@@ -1,7 +1,7 @@
-"""Every offset of a day's spans has exactly one class, and every row of the lake lies where it must.
+"""Check that every offset of a day's spans has exactly one class, and that every row lies where it must.
 
-Relies on the files as they are read now and on the manifests' sets of offsets. Offsets are held as compressed
-sets: never whole records, and never a number per record.
+Relies on the files, read again, and on the manifests' sets of offsets. Memory holds compressed sets of
+offsets, never whole records, and never one number per record.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from offsets.ranges import Gathering, Offsets
 from offsets.verdict import IN_FILES, Verdict
 
 COUNTED_ALONE = (Verdict.SKIPPED, Verdict.BEFORE_FIRST)
-"""The verdicts whose offsets are recorded nowhere: they are what is left over."""
+"""The verdicts whose offsets are recorded nowhere: the remaining offsets are theirs."""
 MOST_SENTENCES: Final = 100
-"""How many ranges that lie in two files are named for each two."""
+"""The most ranges that are named for two files that hold the same offsets."""
 Held = Mapping[tuple[int, Verdict], Offsets]
 """The offsets that a day's files hold, by partition and verdict."""
 
 
 def row_problems(lake: Files, named: NamedFile, back: ReadBack, days: Mapping[date, Day]) -> Iterator[str]:
-    """Check that a file's rows are those that its manifest names, each once, and of the right day."""
+    """Check that a file holds the rows that its manifest names, each once, and all of the right day."""
     file, path = named.file, named.place
     spans = {span.partition: span.reads for span in named.manifest.spans}
     for part in file.offsets:
@@ -66,30 +66,30 @@ def _cause_problems(lake: Files, named: NamedFile) -> Iterator[str]:
     without = 0
     with lake.open_file(named.ref) as file:
         for batch in pq.ParquetFile(file).iter_batches(columns=["cause"]):
-            told = pc.fill_null(pc.greater(pc.utf8_length(batch["cause"]), 0), False)
-            without += batch.num_rows - int(pc.sum(told).as_py() or 0)
+            has_cause = pc.fill_null(pc.greater(pc.utf8_length(batch["cause"]), 0), False)
+            without += batch.num_rows - int(pc.sum(has_cause).as_py() or 0)
     if without:
         yield f"{named.place}: {without} invalid rows have no cause"
 
 
 def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:
-    """Return how many offsets that a day read have no class, and a sentence for each contradiction.
+    """Return the number of a day's offsets that have no class, and a sentence for each contradiction.
 
-    The manifest's own parts must agree (`manifests.shape_problems`).
+    The parts of the manifest must agree (`manifests.shape_problems`).
     """
     day, unexplained, problems = manifest.day.date, 0, list[str]()
     for span in manifest.spans:
         classes = _classes(manifest, span, held)
         rest = span.reads
         for name, offsets in classes.items():
-            left = rest - offsets
-            if len(left) != len(rest) - len(offsets):
+            remaining = rest - offsets
+            if len(remaining) != len(rest) - len(offsets):
                 problems.append(
                     f"{day}: partition {span.partition}: {offsets - rest} are {name}, and have another fate "
                     "too or were not read"
                 )
-            rest = left
-        tally = {each.verdict: each for each in manifest.tally if each.partition == span.partition}
+            rest = remaining
+        tally = {entry.verdict: entry for entry in manifest.tally if entry.partition == span.partition}
         counted = sum(tally[verdict].rows for verdict in COUNTED_ALONE if verdict in tally)
         unexplained += max(len(rest) - counted, 0)
         if len(rest) != counted:
@@ -98,12 +98,13 @@ def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:
                 f"first day, and {len(rest)} have no other class: {rest}"
             )
         problems += [
-            f"{day}: partition {span.partition}: {each}" for each in _digest_mismatches(classes, rest, tally)
+            f"{day}: partition {span.partition}: {problem}"
+            for problem in _digest_mismatches(classes, rest, tally)
         ]
-    strangers = {part for part, _ in held} - {span.partition for span in manifest.spans}
-    if strangers:
+    unplanned = {part for part, _ in held} - {span.partition for span in manifest.spans}
+    if unplanned:
         problems.append(
-            f"{day}: its files hold rows of partitions {sorted(strangers)}, which it did not read"
+            f"{day}: its files hold rows of partitions {sorted(unplanned)}, which it did not read"
         )
     return unexplained, problems
 
@@ -126,12 +127,12 @@ def _classes(manifest: Manifest, span: Span, held: Held) -> dict[str, Offsets]:
 def _digest_mismatches(
     classes: Mapping[str, Offsets], rest: Offsets, tally: Mapping[Verdict, Tally]
 ) -> Iterator[str]:
-    """Compare each verdict's exact offsets with the tally, by count and by digest."""
-    found = {verdict: classes[verdict.value] for verdict in Verdict if verdict not in COUNTED_ALONE}
-    left = [verdict for verdict in COUNTED_ALONE if verdict in tally]
-    if len(left) == 1:
-        found[left[0]] = rest
-    for verdict, offsets in found.items():
+    """Compare each verdict's offsets with the tally, by count and by digest."""
+    by_verdict = {verdict: classes[verdict.value] for verdict in Verdict if verdict not in COUNTED_ALONE}
+    alone = [verdict for verdict in COUNTED_ALONE if verdict in tally]
+    if len(alone) == 1:
+        by_verdict[alone[0]] = rest
+    for verdict, offsets in by_verdict.items():
         counted = tally.get(verdict)
         if len(offsets) != (counted.rows if counted else 0):
             yield f"{len(offsets)} rows {verdict} found, {counted.rows if counted else 0} counted"
@@ -140,7 +141,7 @@ def _digest_mismatches(
 
 
 class Coordinates:
-    """The offsets of all files of a lake, to find those that lie twice."""
+    """The offsets of all files of a lake, to find those that lie in two files."""
 
     def __init__(self) -> None:
         """Start empty."""
@@ -149,7 +150,7 @@ class Coordinates:
         self._twice: list[str] = []
 
     def add(self, name: str, partition: int, offsets: Offsets) -> None:
-        """Add what a file holds of a partition."""
+        """Add the offsets of one partition in a file."""
         known = self._everywhere.setdefault(partition, Gathering())
         if again := known.overlap(offsets):
             self._twice += self._places(name, partition, again)
@@ -158,9 +159,9 @@ class Coordinates:
 
     def _places(self, name: str, partition: int, again: Offsets) -> Iterator[str]:
         """Yield a sentence for each range of offsets and each other file that holds it."""
-        for other, offsets in self._files[partition]:
+        for other_name, offsets in self._files[partition]:
             for from_, until in islice(again & offsets, MOST_SENTENCES):
-                yield f"{name}: partition {partition} offsets [{from_}, {until}) lie in {other} too"
+                yield f"{name}: partition {partition} offsets [{from_}, {until}) lie in {other_name} too"
 
     def twice(self) -> Iterator[str]:
         """Yield a sentence for each range of offsets that lies in two files."""

@@ -1,4 +1,4 @@
-"""What a verification reports: each day's ledger, in which every offset that was read has one class.
+"""The result of a verification: a ledger of each day, in which every offset that was read has one class.
 
 Pure values.
 """
@@ -17,10 +17,10 @@ from offsets.verdict import Verdict
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgainstKafka:
-    """What Kafka still shows of a day's reads.
+    """What Kafka still shows of the offsets that a day read.
 
-    `visible` offsets were found, `gone` lie below the log start now, `compacted` were delivered once and
-    have vanished from inside a compacted log.
+    `visible` were found. `gone` now lie below the log start. `compacted` were delivered to the day, but are
+    no longer in a compacted log.
     """
 
     visible: int = 0
@@ -32,10 +32,10 @@ class AgainstKafka:
 class DayLedger:
     """One committed day: its files, and what became of each of the `offsets` that it read.
 
-    `rows` lie in its own files, late and invalid ones too; `amended` were brought to it by later runs.
-    `verdicts` and the gaps make up the offsets; `unexplained` have no class. `gaps_proved` are proved to be
-    invisible; `gaps_sampled` lie in partitions where `sampled` of `sampled_of` ranges were probed. `lost` is
-    what Kafka lost before the day could settle it. `kafka` is None where Kafka was not asked.
+    `rows` are in its own files, including late and invalid ones; later runs brought the `amended` ones.
+    `verdicts` and the gaps add up to `offsets`; `unexplained` have no class. `gaps_proved` are proved to be
+    invisible; `gaps_sampled` lie in partitions where `sampled` of `sampled_of` ranges were probed. `lost` are
+    the offsets that Kafka lost before the day settled them. `kafka` is None if Kafka was not asked.
     """
 
     date: date
@@ -58,10 +58,9 @@ class DayLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What a verification looked at, and all that it found wrong.
+    """What a verification checked, and all problems that it found.
 
-    `unfinished_moves` are the places that late files of the newest day have still to be brought to, by the
-    next run; that is no problem.
+    `unfinished_moves` are the targets of late files that the next run will bring there; these are no problem.
     """
 
     level: Level
@@ -77,7 +76,7 @@ class Verified:
 def day_ledger(
     manifest: Manifest, *, amended: int, unexplained: int, kafka: AgainstKafka | None
 ) -> DayLedger:
-    """Make one day's ledger of its manifest and of what was found."""
+    """Return one day's ledger, from its manifest and the figures of the verification."""
     sampled = [gap for gap in manifest.gaps if not _proved(gap)]
     return DayLedger(
         date=manifest.day.date,

@@ -1,7 +1,7 @@
-"""The order of a verification: manifests, then files, then records, then Kafka.
+"""Verify a lake: first its manifests, then files, then records, then Kafka.
 
-Relies on the lake, and on a broker for the last level alone. Changes nothing, takes no lock, and goes on
-with what can be read.
+Relies on the lake, and on a broker only for the last level. Changes nothing, takes no lock, and continues
+after errors with what can be read.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from jobs.verify.files import (
     footer_problems,
     locate,
     read_footer,
-    strange_folders,
+    unknown_day_folders,
     unknown_files,
 )
 from jobs.verify.kafka import compare
 from jobs.verify.level import Level
 from jobs.verify.manifests import (
     Chain,
-    Refused,
+    RefusedRead,
+    as_problem,
     day_problems,
     read_again,
     read_chain,
     shape_problems,
     sum_problems,
-    told,
     uncounted,
 )
 from jobs.verify.records import Coordinates, explain, row_problems
@@ -53,22 +53,22 @@ from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
 log = structlog.get_logger(__name__)
-Seen = Callable[[int, int], None]
-LOOKS: Final = 5
-"""How often a problem is looked at again while each look shows something else."""
+Progress = Callable[[int, int], None]
+MAX_LOOKS: Final = 5
+"""How often a problem is checked again while each look finds different ones."""
 
 
 def verify(
     lake: Lake,
     only: date | None,
-    seen: Seen,
+    progress: Progress,
     level: Level = Level.FILES,
     reader: Callable[[], TopicReader] | None = None,
 ) -> Verified:
     """Compare committed days with their manifests, and at the last level with Kafka.
 
-    `only` restricts it to one day, with the amendments that lie there. `seen` is called with how much is
-    done, and of how much. `reader` returns the broker, and is called at the level `kafka` only.
+    `only` restricts it to one day and the amendments in its folder. `progress` is called with the number of
+    steps done and the total. `reader` returns the broker, and is called only at the level `kafka`.
 
     Raises:
         ConfigError: the lake has no committed day, or `only` lies outside its days.
@@ -77,8 +77,8 @@ def verify(
         raise ValueError("a broker is needed to verify against Kafka")
     chain = read_chain(lake)
     _require_committed(lake, chain, only)
-    run = _Run(lake, chain, level, seen, reader)
-    run.look(only)
+    run = _Run(lake, chain, level, progress, reader)
+    run.check(only)
     return run.verified()
 
 
@@ -100,8 +100,8 @@ def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Look:
-    """What one look at a day found, or at what lies beside the days."""
+class _Findings:
+    """The findings of one look at a day, or at the names beside the days."""
 
     problems: list[str] = field(default_factory=list)
     unfinished_moves: list[str] = field(default_factory=list)
@@ -110,175 +110,182 @@ class _Look:
 
 
 class _Run:
-    """One verification under way: what was found so far, by day; under None what lies beside the days."""
+    """A running verification, with its findings by day; those under None are of names beside the days."""
 
     def __init__(
         self,
         lake: Lake,
         chain: Chain,
         level: Level,
-        seen: Seen,
+        progress: Progress,
         reader: Callable[[], TopicReader] | None,
     ) -> None:
-        self._lake, self._level, self._seen, self._reader = lake, level, seen, reader
-        self._looks: dict[date | None, _Look] = {}
-        self._now = _Look()
+        self._lake, self._level, self._progress, self._reader = lake, level, progress, reader
+        self._findings: dict[date | None, _Findings] = {}
+        self._current = _Findings()
         self._refused: list[str] = []
         self._done = self._total = 0
-        self._take(chain)
+        self._use_chain(chain)
 
-    def _take(self, chain: Chain) -> None:
+    def _use_chain(self, chain: Chain) -> None:
         self._chain = chain
-        # a day and the one before it are all that is held of the manifests
+        # only two manifests are held in memory: of a day and of the one before it
         self._read_again = lru_cache(maxsize=2)(partial(read_again, self._lake, chain))
         self._days = {day: summary.day for day, summary in chain.known.items()}
-        self._compacted = any(each.compacted for each in chain.known.values())
+        self._compacted = any(summary.compacted for summary in chain.known.values())
 
-    def look(self, only: date | None) -> None:
-        """Look at one day, or at the whole lake; look again at what is wrong, as the lake is by then.
+    def check(self, only: date | None) -> None:
+        """Check one day, or the whole lake, and check days with problems again.
 
-        A run may commit, bring late files to their days or exchange a folder meanwhile. Only what is wrong
-        twice in a row, or what the store refused to read once, is reported; the rest is logged.
+        A run may commit, bring late files to their days or exchange a folder meanwhile. Only a problem that
+        is found twice in a row, or a read that the store refused, is reported; other problems are logged.
         """
-        self._look_at([only] if only else [*self._chain.days, None], only)
-        for _ in range(LOOKS):
-            wrong = {day: look.problems for day, look in self._looks.items() if look.problems}
+        self._check_days([only] if only else [*self._chain.days, None], only)
+        for _ in range(MAX_LOOKS):
+            wrong = {day: findings.problems for day, findings in self._findings.items() if findings.problems}
             if not wrong:
                 return
-            self._take(read_chain(self._lake))
-            self._look_at(list(wrong), only)
-            self._log_gone(wrong)
-            if all(self._looks[day].problems == problems for day, problems in wrong.items()):
+            self._use_chain(read_chain(self._lake))
+            self._check_days(list(wrong), only)
+            self._log_vanished(wrong)
+            if all(self._findings[day].problems == problems for day, problems in wrong.items()):
                 return
 
-    def _log_gone(self, wrong: Mapping[date | None, list[str]]) -> None:
+    def _log_vanished(self, wrong: Mapping[date | None, list[str]]) -> None:
         for day, problems in wrong.items():
             for problem in problems:
-                if problem not in self._looks[day].problems and problem not in self._refused:
+                if problem not in self._findings[day].problems and problem not in self._refused:
                     log.warning(
                         "wrong at one look and not at the next: a run may be at work", problem=problem
                     )
 
-    def _look_at(self, days: list[date | None], only: date | None) -> None:
+    def _check_days(self, days: list[date | None], only: date | None) -> None:
         known = [self._chain.known[day] for day in days if day and day in self._chain.known]
-        self._total += sum(each.files + (self._level is Level.KAFKA) for each in known)
+        self._total += sum(summary.files + (self._level is Level.KAFKA) for summary in known)
         for day in days:
-            self._now = self._looks[day] = _Look()
-            with self._telling(f"{day}" if day else self._lake.place("")):
+            self._current = self._findings[day] = _Findings()
+            with self._errors_as_problems(f"{day}" if day else self._lake.place("")):
                 if day is None:
-                    self._now.problems += strange_folders(self._lake, self._chain)
+                    self._current.problems += unknown_day_folders(self._lake, self._chain)
                 elif day not in self._chain.days:
-                    self._now.problems.append(f"{day} is not committed")
+                    self._current.problems.append(f"{day} is not committed")
                 else:
-                    self._committed(day)
+                    self._check_committed(day)
         if only:
-            with self._telling(f"{only}"):
-                self._brought_to(only)
-        found = [problem for day in days for problem in self._looks[day].problems]
-        self._refused += [problem for problem in found if isinstance(problem, Refused)]
+            with self._errors_as_problems(f"{only}"):
+                self._check_brought_to(only)
+        problems = [problem for day in days for problem in self._findings[day].problems]
+        self._refused += [problem for problem in problems if isinstance(problem, RefusedRead)]
 
     @contextmanager
-    def _telling(self, what: str) -> Iterator[None]:
-        """Make what cannot be read a problem, and go on with the rest."""
+    def _errors_as_problems(self, what: str) -> Iterator[None]:
+        """Turn an error of reading into a problem."""
         try:
             yield
         except (LedgerBroken, StoreFailed, OSError) as error:
-            self._now.problems.append(told(error, f"{what}: {error}"))
+            self._current.problems.append(as_problem(error, f"{what}: {error}"))
 
-    def _manifest(self, day: date | None) -> Manifest | None:
-        """Read a manifest; None where it cannot be read, or is not the one that the chain was read with."""
+    def _read_manifest(self, day: date | None) -> Manifest | None:
+        """Read a manifest; None if it cannot be read, or has changed since the chain was read."""
         if day is None or day not in self._chain.known:
             return None
-        found = self._read_again(day)
-        if isinstance(found, str):
-            self._now.problems.append(found)
+        manifest = self._read_again(day)
+        if isinstance(manifest, str):
+            self._current.problems.append(manifest)
             return None
-        return found
+        return manifest
 
-    def _committed(self, day: date) -> None:
-        before, own = self._manifest(self._chain.older(day)), self._manifest(day)
-        self._now.problems += day_problems(self._chain, own, before, day)
+    def _check_committed(self, day: date) -> None:
+        before, own = self._read_manifest(self._chain.previous_day(day)), self._read_manifest(day)
+        self._current.problems += day_problems(self._chain, own, before, day)
         if own:
-            self._day(own)
+            self._check_day(own)
 
-    def _brought_to(self, day: date) -> None:
-        """Look at what concerns a day beside its own manifest: amendments, and the day before."""
+    def _check_brought_to(self, day: date) -> None:
+        """Check the amendments of a day, and report broken manifests that concern it."""
         for amended in self._chain.amended.get(day, ()):
-            if manifest := self._manifest(amended.by):
+            if manifest := self._read_manifest(amended.by):
                 files = [file for file in manifest.files if file.target and file.day == day]
                 self._total += len(files)
-                self._files(manifest, [locate(self._lake, self._chain, manifest, file) for file in files])
-        if (older := self._chain.older(day)) in self._chain.broken:
-            self._now.problems.append(
-                f"{day}: whether it goes on from {older} could not be looked at: that manifest cannot be read"
+                self._check_files(
+                    manifest, [locate(self._lake, self._chain, manifest, file) for file in files]
+                )
+        if (previous_day := self._chain.previous_day(day)) in self._chain.broken:
+            self._current.problems.append(
+                f"{day}: whether it goes on from {previous_day} could not be looked at: that manifest cannot "
+                "be read"
             )
         brought = (
             {brought_by(ref) for ref in self._lake.files_below(day_ref(day))} if self._chain.broken else ()
         )
-        self._now.problems += [
+        self._current.problems += [
             f"{day}: what {by} brought here could not be looked at: its manifest cannot be read"
             for by in self._chain.broken
             if by in brought
         ]
 
-    def _day(self, manifest: Manifest) -> None:
-        """Look at one day: its manifest, its folder, its files, its offsets."""
+    def _check_day(self, manifest: Manifest) -> None:
+        """Check one day: its manifest, its folder, its files, its offsets."""
         shape = list(shape_problems(manifest))
-        self._now.problems += [*shape, *sum_problems(manifest)]
-        self._now.problems += unknown_files(self._lake, self._chain, manifest)
+        self._current.problems += [*shape, *sum_problems(manifest)]
+        self._current.problems += unknown_files(self._lake, self._chain, manifest)
         named = [locate(self._lake, self._chain, manifest, file) for file in manifest.files]
-        self._now.unfinished_moves += [str(each.file.target) for each in named if each.open_move]
-        held = self._files(manifest, named)
+        self._current.unfinished_moves += [
+            str(named_file.file.target) for named_file in named if named_file.open_move
+        ]
+        held = self._check_files(manifest, named)
         unexplained = sum(abs(lost) for _, lost in uncounted(manifest))
         if self._level is not Level.FILES and not shape:
-            unexplained, odd = explain(manifest, held)
-            self._now.problems += odd
-        self._now.ledger = day_ledger(
+            unexplained, contradictions = explain(manifest, held)
+            self._current.problems += contradictions
+        self._current.ledger = day_ledger(
             manifest,
-            amended=sum(each.rows for each in self._chain.amended.get(manifest.day.date, ())),
+            amended=sum(amended.rows for amended in self._chain.amended.get(manifest.day.date, ())),
             unexplained=unexplained,
-            kafka=self._kafka(manifest, whole=not shape),
+            kafka=self._compare_with_kafka(manifest, whole=not shape),
         )
 
-    def _files(self, manifest: Manifest, named: Iterable[NamedFile]) -> dict[tuple[int, Verdict], Offsets]:
-        """Look at files of one manifest; return the offsets that they hold, where these are read."""
+    def _check_files(
+        self, manifest: Manifest, named: Iterable[NamedFile]
+    ) -> dict[tuple[int, Verdict], Offsets]:
+        """Check files of one manifest, and return the offsets that they hold, if the level reads them."""
         held: dict[tuple[int, Verdict], Offsets] = {}
         named = list(named)
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for each, (back, problems) in zip(named, pool.map(self._file, named), strict=True):
+            for named_file, (back, problems) in zip(named, pool.map(self._check_file, named), strict=True):
                 self._step()
-                self._now.problems += problems
+                self._current.problems += problems
                 for partition, offsets in back.offsets.items() if back else ():
                     if offsets is not None:
-                        where = (partition, each.file.verdict)
+                        where = (partition, named_file.file.verdict)
                         held[where] = held.get(where, Offsets()) | offsets
-                        self._now.held.append((each.place, partition, offsets))
+                        self._current.held.append((named_file.place, partition, offsets))
         return held
 
-    def _file(self, named: NamedFile) -> tuple[ReadBack | None, list[str]]:
+    def _check_file(self, named: NamedFile) -> tuple[ReadBack | None, list[str]]:
         problems = [named.problem] if named.problem else []
         if named.ref is None:
             return None, problems
         try:
-            if (there := self._lake.stat(named.ref)) and there.is_link:
+            if (entry := self._lake.stat(named.ref)) and entry.is_link:
                 return None, [*problems, f"{named.place}: {LINK}"]
-            back = self._read(named.ref, named.file.sha256)
+            back = self._read_back(named.ref, named.file.sha256)
             problems += file_problems(named, back)
             problems += footer_problems(self._lake, named)
             if self._level is not Level.FILES:
                 problems += row_problems(self._lake, named, back, self._days)
         except (*UNREADABLE, StoreFailed) as error:
-            problems.append(told(error, f"{named.place}: cannot be read ({error})"))
+            problems.append(as_problem(error, f"{named.place}: cannot be read ({error})"))
             return None, problems
         return back, problems
 
-    def _read(self, ref: str, sha256: str) -> ReadBack:
+    def _read_back(self, ref: str, sha256: str) -> ReadBack:
         if self._level is Level.FILES:
             return read_footer(self._lake, ref, sha256)
         return read_back(self._lake, ref)
 
-    def _kafka(self, manifest: Manifest, whole: bool) -> AgainstKafka | None:
-        """Compare a day with Kafka, where that is asked for and the manifest's parts agree."""
+    def _compare_with_kafka(self, manifest: Manifest, whole: bool) -> AgainstKafka | None:
+        """Compare a day with Kafka, if the level asks for it and the parts of the manifest agree."""
         if self._level is not Level.KAFKA or self._reader is None:
             return None
         self._step()
@@ -286,22 +293,22 @@ class _Run:
             return None
         reader = self._reader()
         against, problems = compare(reader, manifest, compacted=self._compacted)
-        reader.rest()  # the next day's files come first
-        self._now.problems += problems
+        reader.release()  # the next request comes only after the next day's files
+        self._current.problems += problems
         return against
 
     def _step(self) -> None:
         self._done += 1
-        self._seen(self._done, self._total)
+        self._progress(self._done, self._total)
 
     def verified(self) -> Verified:
-        """Return what was found, summed up."""
-        ledger = tuple(look.ledger for look in self._looks.values() if look.ledger)
+        """Return the sum of all findings."""
+        ledger = tuple(findings.ledger for findings in self._findings.values() if findings.ledger)
         everywhere = Coordinates()
-        for look in self._looks.values():
-            for name, partition, offsets in look.held:
+        for findings in self._findings.values():
+            for name, partition, offsets in findings.held:
                 everywhere.add(name, partition, offsets)
-        problems = [problem for look in self._looks.values() for problem in look.problems]
+        problems = [problem for findings in self._findings.values() for problem in findings.problems]
         return Verified(
             level=self._level,
             days=len(ledger),
@@ -309,6 +316,8 @@ class _Run:
             rows=sum(day.rows for day in ledger),
             bytes=sum(day.bytes for day in ledger),
             ledger=ledger,
-            unfinished_moves=tuple(move for look in self._looks.values() for move in look.unfinished_moves),
+            unfinished_moves=tuple(
+                move for findings in self._findings.values() for move in findings.unfinished_moves
+            ),
             problems=tuple(map(str, dict.fromkeys([*problems, *self._refused, *everywhere.twice()]))),
         )

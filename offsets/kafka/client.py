@@ -1,7 +1,7 @@
-"""What a Kafka broker says of one topic.
+"""The client that asks a Kafka broker about one topic, and reads single records.
 
-With `fetch`, the only code of a run that uses librdkafka. Relies on the admin API for offsets and on a
-consumer, without any group's offsets, for single records. Never creates a topic and never commits.
+With `fetch`, the only code of a run that uses librdkafka. Relies on the admin API for offsets, and on a
+consumer without group offsets for records. Never creates a topic and never commits offsets.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from offsets.day_plan import LogOffsets
 from offsets.errors import BrokerUnavailable, ConfigError, OffsetsLost
 from offsets.kafka.fetch import Contents, EndsEarly, Fetched, Fetcher, Presence, Sample
 from offsets.kafka.reader import FullRecord, SeenRecord, Stretch, TopicDescription, out_of_range, retention_of
-from offsets.kafka.trouble import advice_for, cleaned
+from offsets.kafka.trouble import advice_for, without_noise
 from offsets.ranges import Offsets, Range
 
 log = structlog.get_logger(__name__)
 T = TypeVar("T")
-Each = TypeVar("Each")
+Item = TypeVar("Item")
 
 COMMITTED, UNCOMMITTED = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
 # confluent-kafka leaves them untyped
@@ -69,9 +69,9 @@ ELECTED: Final = {
     KafkaError.REPLICA_NOT_AVAILABLE,
     KafkaError.KAFKA_STORAGE_ERROR,
 }
-"""Answers to a client that does not know a partition's new leader, or while no leader has caught up."""
+"""The errors that a client gets until it knows a partition's new leader, and until that leader caught up."""
 SAMPLED_AT_ONCE: Final = 128
-"""How many partitions are sampled at a time: fetches may bring 128 KiB of each."""
+"""How many partitions are sampled at a time: a fetch may bring 128 KiB of each."""
 READ_AT_ONCE: Final = 8
 """How many partitions are read whole at a time."""
 MANY: Final = {
@@ -82,21 +82,21 @@ MANY: Final = {
 """Settings of a client that reads whole ranges, not a few records here and there."""
 AT_ONCE: Final = 50_000
 BYTES_AT_ONCE: Final = 32 << 20
-"""How many records, or bytes, of a stream are held at a time."""
+"""How many records, or bytes, of a stream are held in memory at a time."""
 UNKNOWN = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
 
 
 class Broker:
-    """A broker, through librdkafka; a question without an answer is asked again until `timeout`."""
+    """A broker, through librdkafka; a request without an answer is repeated until `timeout`."""
 
     def __init__(self, client: Mapping[str, str], timeout: timedelta) -> None:
-        """Prepare clients; nothing is sent yet. `client` are librdkafka properties."""
+        """Make the clients; nothing is sent yet. `client` are librdkafka properties."""
         self._timeout = timeout
         self._request = min(timeout / 3, LONGEST_REQUEST).total_seconds()
         self._servers = client["bootstrap.servers"]
         self._secrets = [client[name] for name in SECRETS if client.get(name)]
         self._refusal: KafkaError | None = None
-        self._told = ""
+        self._last_message = ""
         common: dict[str, Any] = {
             **client,
             "error_cb": self._on_error,
@@ -111,13 +111,13 @@ class Broker:
             "auto.offset.reset": "error",
             "enable.partition.eof": True,
             "isolation.level": "read_committed",
-            # reads are short: a request that waits at the log's end holds up the next partition's
+            # reads are short, and a request that waits at the end of a log delays the other partitions
             "fetch.wait.max.ms": 1,
             "fetch.message.max.bytes": 128 * 1024,
             "queued.max.messages.kbytes": 4096,
-            # progress shows only with each whole answer, so no answer may take long
+            # progress is seen only when an answer is complete, so no answer may take long
             "fetch.max.bytes": 1 << 20,
-            # a full queue is soon empty again
+            # a full queue is soon empty again, so that fetching may continue at once
             "fetch.queue.backoff.ms": 10,
             "allow.auto.create.topics": False,
         }
@@ -126,11 +126,11 @@ class Broker:
         self._hidden: dict[tuple[str, int], list[Range]] = {}
 
     def close(self) -> None:
-        """Leave the broker."""
-        self.rest()
+        """Close all connections that hold resources."""
+        self.release()
 
-    def rest(self) -> None:
-        """Close the consumers until the next question: librdkafka piles up statistics while nobody asks."""
+    def release(self) -> None:
+        """Close the consumers until the next request: librdkafka queues statistics while nobody polls."""
         for client in (self._small, self._large):
             if client is not None:
                 client.close()
@@ -140,13 +140,13 @@ class Broker:
         """Describe a topic.
 
         Raises:
-            ConfigError: the broker has no such topic; it is not created.
+            ConfigError: the broker has no such topic.
         """
-        # a new look begins: the topic may be another one of that name, where other offsets are hidden
+        # the topic may have been recreated since: then other offsets are invisible
         self._hidden.clear()
-        cluster = self._patiently("the cluster", self._metadata)
+        cluster = self._with_retries("the cluster", self._metadata)
         try:
-            found = self._ask(
+            description = self._ask(
                 f"topic {topic}",
                 lambda: self._admin.describe_topics(TopicCollection([topic]), request_timeout=self._request)[
                     topic
@@ -161,9 +161,9 @@ class Broker:
         largest = settings.get("max.message.bytes")
         return TopicDescription(
             identity=TopicIdentity(
-                name=topic, topic_id=str(found.topic_id), cluster_id=str(cluster.cluster_id)
+                name=topic, topic_id=str(description.topic_id), cluster_id=str(cluster.cluster_id)
             ),
-            partitions=tuple(sorted(part.id for part in found.partitions)),
+            partitions=tuple(sorted(part.id for part in description.partitions)),
             cleanup_policy=settings.get("cleanup.policy"),
             retention=retention_of(settings.get("retention.ms")),
             retention_bytes=int(size) if size is not None else None,
@@ -186,33 +186,33 @@ class Broker:
     def offsets_at(self, topic: str, instants: Mapping[int, int]) -> dict[int, int | None]:
         """Return per partition the first offset stamped at or after an instant (ms).
 
-        Records of open transactions count.
-        None means that the broker holds no such record, and said so without an error.
+        Records of open transactions count. None means that the broker holds no such record.
         """
         specs = {part: OffsetSpec.for_timestamp(instant) for part, instant in instants.items()}
-        found = self._list_offsets(topic, specs, UNCOMMITTED)
-        return {part: offset if offset >= 0 else None for part, offset in found.items()}
+        offsets = self._list_offsets(topic, specs, UNCOMMITTED)
+        return {part: offset if offset >= 0 else None for part, offset in offsets.items()}
 
     def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
-        """Read the first visible records of one stretch per partition; fewer mean that there are no more.
+        """Read the first visible records of one stretch per partition, up to its limit.
 
         Raises:
-            OffsetsLost: a log starts above its stretch by now, or ends below it.
+            OffsetsLost: a log now starts after the beginning of its stretch, or ends before its end.
         """
         samples = {
-            part: Sample(each, self._skipped(topic, part, each.from_)) for part, each in wanted.items()
+            part: Sample(stretch, self._skip_hidden(topic, part, stretch.from_))
+            for part, stretch in wanted.items()
         }
-        begun = {
+        unread = {
             part: sample
             for part, sample in samples.items()
             if sample.at < sample.stretch.until and sample.stretch.limit > 0
         }
-        for some in _cut(begun, SAMPLED_AT_ONCE):
-            self._read(topic, self._sampler(), some, give_way=True)
-            left = {part: sample for part, sample in some.items() if not sample.done}
-            for few in _cut(left, READ_AT_ONCE):
-                self._read(topic, self._reader(), few)
-            for part, sample in left.items():
+        for batch in _batches(unread, SAMPLED_AT_ONCE):
+            self._read(topic, self._sampler(), batch, stop_if_invisible=True)
+            unfinished = {part: sample for part, sample in batch.items() if not sample.done}
+            for group in _batches(unfinished, READ_AT_ONCE):
+                self._read(topic, self._reader(), group)
+            for part, sample in unfinished.items():
                 self._hidden.setdefault((topic, part), []).extend(sample.hidden)
         return {part: sample.seen for part, sample in samples.items()}
 
@@ -220,48 +220,55 @@ class Broker:
         """Return the offsets of all visible records of one range per partition.
 
         Raises:
-            OffsetsLost: a log starts above its range by now, or ends below it.
+            OffsetsLost: a log now starts after the beginning of its range, or ends before its end.
         """
-        begun = {part: self._skipped(topic, part, from_) for part, (from_, _) in wanted.items()}
-        found = {
-            part: Presence(begun[part], until) for part, (_, until) in wanted.items() if begun[part] < until
+        starts = {part: self._skip_hidden(topic, part, from_) for part, (from_, _) in wanted.items()}
+        presences = {
+            part: Presence(starts[part], until) for part, (_, until) in wanted.items() if starts[part] < until
         }
-        for few in _cut(found, READ_AT_ONCE):
-            self._read(topic, self._reader(), few)
-            self._hidden.update({(topic, part): [each.hidden] for part, each in few.items() if each.hidden})
-        return {part: found[part].offsets if part in found else Offsets() for part in wanted}
+        for group in _batches(presences, READ_AT_ONCE):
+            self._read(topic, self._reader(), group)
+            self._hidden.update(
+                {(topic, part): [presence.hidden] for part, presence in group.items() if presence.hidden}
+            )
+        return {part: presences[part].offsets if part in presences else Offsets() for part in wanted}
 
     def sample(
         self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False
     ) -> list[FullRecord]:
-        """Read up to `limit` bytes of visible records in `[from_, until)`; none if they are gone, or far."""
-        # known=0: a sample is not worth waiting for a leader that lags
-        some = Contents(at=from_, until=until, rows=until - from_, bytes=limit, headers=headers, known=0)
+        """Read up to about `limit` bytes of visible records in `[from_, until)`.
+
+        Returns none if retention took them, or if too many invisible records precede them.
+        """
+        # known=0: a sample does not wait for a leader that has not caught up
+        contents = Contents(at=from_, until=until, rows=until - from_, bytes=limit, headers=headers, known=0)
         try:
-            self._read(topic, self._sampler(), {partition: some} if from_ < until else {}, give_way=True)
+            self._read(
+                topic, self._sampler(), {partition: contents} if from_ < until else {}, stop_if_invisible=True
+            )
         except OffsetsLost:
             return []
-        return some.records
+        return contents.records
 
     def stream(
         self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
     ) -> Iterator[FullRecord]:
-        """Yield all visible records of `[from_, until)`, reading few at a time; headers only when asked for.
+        """Yield all visible records of `[from_, until)`, reading few at a time, with `headers` if asked.
 
         Raises:
-            OffsetsLost: the log starts above `from_` by now.
+            OffsetsLost: the log now starts after `from_`.
         """
         while from_ < until:
             reader = self._reader()
-            some = Contents(
+            contents = Contents(
                 at=from_, until=until, rows=AT_ONCE, bytes=BYTES_AT_ONCE, headers=headers, known=until
             )
-            # go_on: else what the client has fetched ahead, up to 64 MiB, would be fetched again
-            self._read(topic, reader, {partition: some}, go_on=True)
-            if some.ended:
+            # keep_ahead: otherwise the client would fetch up to 64 MiB, which it holds already, again
+            self._read(topic, reader, {partition: contents}, keep_ahead=True)
+            if contents.ended:
                 reader.forget()
-            yield from some.records
-            from_ = until if some.ended else some.at
+            yield from contents.records
+            from_ = until if contents.ended else contents.at
 
     def _read(
         self,
@@ -269,20 +276,20 @@ class Broker:
         fetcher: Fetcher,
         wanted: Mapping[int, Fetched],
         *,
-        give_way: bool = False,
-        go_on: bool = False,
+        stop_if_invisible: bool = False,
+        keep_ahead: bool = False,
     ) -> None:
-        """Read; go on where a silent broker, or a leader that has not caught up, interrupted the read."""
+        """Read, and continue if a silent broker or a leader that has not caught up interrupts the read."""
 
         def read() -> None:
             try:
-                fetcher.read(topic, wanted, give_way=give_way, go_on=go_on)
+                fetcher.read(topic, wanted, stop_if_invisible=stop_if_invisible, keep_ahead=keep_ahead)
             except EndsEarly as early:
                 self._require_readable(topic, early, wanted)
                 raise
 
         try:
-            self._patiently(f"records of {topic}", read, lambda: fetcher.moved)
+            self._with_retries(f"records of {topic}", read, lambda: fetcher.moved)
         except KafkaException as error:
             problem, *where = error.args
             if problem.code() not in BEYOND:
@@ -290,16 +297,16 @@ class Broker:
             raise out_of_range(topic, where[0], wanted[where[0]].at, problem.str()) from None
 
     def _require_readable(self, topic: str, early: EndsEarly, wanted: Mapping[int, Fetched]) -> None:
-        """Check that the log is still as long as is known; a leader that lags does not answer this."""
-        told, part = early.args[0].str(), early.args[1]
+        """Check that the log did not shrink: a leader that has not caught up would not answer."""
+        message, part = early.args[0].str(), early.args[1]
         stable = self._list_offsets(topic, {part: LATEST}, COMMITTED)[part]
         if stable < wanted[part].known:
-            found = f"{told}; its last stable offset is {stable} now"
-            raise out_of_range(topic, part, wanted[part].at, found) from None
-        self._note(told)
+            problem = f"{message}; its last stable offset is {stable} now"
+            raise out_of_range(topic, part, wanted[part].at, problem) from None
+        self._note(message)
 
-    def _skipped(self, topic: str, partition: int, from_: int) -> int:
-        """Return where to start, past what is known to be invisible: below the LSO, that never changes."""
+    def _skip_hidden(self, topic: str, partition: int, from_: int) -> int:
+        """Return where to start, after ranges known to be invisible: below the LSO these never change."""
         for hidden, until in self._hidden.get((topic, partition), ()):
             if hidden <= from_ < until:
                 from_ = until
@@ -331,10 +338,10 @@ class Broker:
                 return {where.partition: self._result(answer).offset for where, answer in answers.items()}
             except KafkaException as error:
                 if error.args[0].code() in ELECTED:
-                    self._metadata()  # it brings the epoch of the leader
+                    self._metadata()  # the answer holds the new leader's epoch
                 raise
 
-        return self._patiently(f"offsets of {topic}", ask)
+        return self._with_retries(f"offsets of {topic}", ask)
 
     def _settings(self, topic: str) -> dict[str, str]:
         resource = ConfigResource(ResourceType.TOPIC, topic)
@@ -349,19 +356,19 @@ class Broker:
         return {name: entry.value for name, entry in entries.items() if entry.value is not None}
 
     def _metadata(self) -> ClusterMetadata:
-        """Ask for the cluster's id and brokers.
+        """Return the cluster's id and brokers.
 
-        Not by describe_cluster: while a cluster that is just coming back names no broker, librdkafka 2.16
-        ends the whole process by an assertion there, and in describe_topics.
+        describe_cluster is not used: if a restarting cluster names no broker yet, an assertion in librdkafka
+        2.16 ends the whole process there, and in describe_topics.
         """
         try:
-            found = self._admin.list_topics(timeout=min(self._request, 5.0))
+            metadata = self._admin.list_topics(timeout=min(self._request, 5.0))
         except KafkaException:
             self._admin.poll(0)
             raise
-        if not found.brokers:
+        if not metadata.brokers:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT, "no broker is ready yet"))
-        return found
+        return metadata
 
     def _ask(self, what: str, send: Callable[[], Future[T]]) -> T:
         def ask() -> T:
@@ -369,13 +376,13 @@ class Broker:
                 return self._result(send())
             except KafkaException as error:
                 if _is_transient(error):
-                    self._metadata()  # it names the controller, for which the client waits
+                    self._metadata()  # the answer names the controller, for which the client waits
                 raise
 
-        return self._patiently(what, ask)
+        return self._with_retries(what, ask)
 
     def _result(self, answer: Future[T]) -> T:
-        """Wait for an answer; the admin client reports refused credentials only when it is polled."""
+        """Wait for an answer, and poll: only then does the admin client report refused credentials."""
         while True:
             try:
                 return answer.result(timeout=0.2)
@@ -384,9 +391,12 @@ class Broker:
                 if self._refusal is not None:
                     raise KafkaException(self._refusal) from None
 
-    def _patiently(self, what: str, ask: Callable[[], T], moved: Callable[[], float] = lambda: 0.0) -> T:
-        """Ask again, with growing pauses, while the broker is silent; `moved` returns when it last sent."""
-        began, patience, self._told = time.monotonic(), self._timeout.total_seconds(), ""
+    def _with_retries(self, what: str, ask: Callable[[], T], moved: Callable[[], float] = lambda: 0.0) -> T:
+        """Ask again, with growing pauses, while the broker is silent.
+
+        `moved` returns when the broker last sent something; the timeout counts from then.
+        """
+        began, patience, self._last_message = time.monotonic(), self._timeout.total_seconds(), ""
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: self._refusal is None and _is_transient(error)),
             wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5),
@@ -402,12 +412,12 @@ class Broker:
         except KafkaException as error:
             if not _is_transient(error):
                 raise
-            told = self._told or error.args[0].str()
+            message = self._last_message or error.args[0].str()
             raise BrokerUnavailable(
                 expected=f"an answer from {self._servers} about {what}",
                 found=f"none in {patience:g} s and {tries.statistics['attempt_number']}"
-                f" tries ({cleaned(told, self._secrets)})",
-                do=advice_for(told),
+                f" tries ({without_noise(message, self._secrets)})",
+                do=advice_for(message),
             ) from None
 
     @contextmanager
@@ -420,7 +430,7 @@ class Broker:
                 raise
             raise ConfigError(
                 expected=f"{self._servers} to accept the credentials of kafka.security",
-                found=cleaned(refused.str(), self._secrets),
+                found=without_noise(refused.str(), self._secrets),
                 do=advice_for(
                     refused.str(),
                     "Correct kafka.security, or ask for the right to read and describe the topic.",
@@ -432,10 +442,10 @@ class Broker:
             self._refusal = error
         self._note(error.str())
 
-    def _note(self, told: str) -> None:
-        """Keep the client's last message about a broker that it cannot reach."""
-        if "brokers are down" not in told:
-            self._told = told
+    def _note(self, message: str) -> None:
+        """Store the client's last message about a broker that it cannot reach."""
+        if "brokers are down" not in message:
+            self._last_message = message
 
     def _unknown_topic(self, topic: str) -> ConfigError:
         return ConfigError(
@@ -446,7 +456,7 @@ class Broker:
 
 
 class _QuietLogger:
-    """Takes librdkafka's own lines, which would otherwise reach stderr unformatted; notes failures."""
+    """Receives librdkafka's log lines, which would otherwise go to stderr, and passes failures to `note`."""
 
     def __init__(self, note: Callable[[str], None]) -> None:
         self._note = note
@@ -461,8 +471,8 @@ class _QuietLogger:
         return lambda message, *args, **_: self.log(0, message, *args)
 
 
-def _cut(wanted: Mapping[int, Each], size: int) -> Iterator[dict[int, Each]]:
-    """Cut a mapping into mappings of at most `size` entries."""
+def _batches(wanted: Mapping[int, Item], size: int) -> Iterator[dict[int, Item]]:
+    """Split a mapping into mappings of at most `size` entries."""
     items = list(wanted.items())
     return (dict(items[at : at + size]) for at in range(0, len(items), size))
 

@@ -1,7 +1,7 @@
 """Read visible records of several partitions at once, with one consumer.
 
-Relies on librdkafka's statistics: nothing else shows that aborted records went by. Never commits, and never
-decides what an error means.
+Relies on librdkafka's statistics: only they show progress over aborted records, which are not delivered.
+Never commits offsets, and never decides what an error means.
 """
 
 from __future__ import annotations
@@ -29,42 +29,43 @@ from offsets.ranges import Offsets, Range
 STATISTICS: Final = 0.5
 """Seconds between two statistics of a consumer."""
 _HEADERS: Final = methodcaller("headers")
-"""Where a key is not UTF-8, the client returns a broken list and an error: only a call from C sees both."""
-DRAGS: Final = 1.0
-"""After so many seconds with invisible records alone, a larger fetch pays."""
-MANY_DROPPED: Final = 16
-SOON: Final = 0.02
-"""Finished partitions are unassigned so many at once, or after so many seconds without a message of an open
-one: each time waits for librdkafka's own thread."""
+"""Calls `headers()` from C: if a key is not UTF-8, the client returns a broken list and also sets an error.
+Only a call from C sees both."""
+INVISIBLE_SECONDS: Final = 1.0
+"""After this many seconds with only invisible records, a consumer with larger fetches is faster."""
+UNASSIGN_COUNT: Final = 16
+UNASSIGN_SECONDS: Final = 0.02
+"""Finished partitions are unassigned together, when there are this many, or after this many seconds without a
+message of an open partition: each unassignment waits for librdkafka's own thread."""
 
 
 class EndsEarly(KafkaException):
-    """A log ends below what is known to be readable; carries the error and the partition."""
+    """A log ends before an offset that was readable earlier; carries the error and the partition."""
 
     def __init__(self, partition: int, offset: int, known: int) -> None:
-        """Make the error of a broker that has not caught up."""
-        told = f"the log ends at offset {offset}, though offset {known - 1} was readable"
-        super().__init__(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, told), partition)
+        """Make the error for a broker that has not caught up."""
+        message = f"the log ends at offset {offset}, though offset {known - 1} was readable"
+        super().__init__(KafkaError(KafkaError.OFFSET_NOT_AVAILABLE, message), partition)
 
 
 class Fetched(Protocol):
-    """What becomes of one partition's records; `at` is the offset to begin or to go on from."""
+    """The receiver of one partition's records; `at` is the next offset to read."""
 
     at: int
     done: bool
 
     @property
     def known(self) -> int:
-        """The offset up to which the log was readable: an end below it is not believed."""
+        """The offset up to which the log was readable; an end before it raises EndsEarly."""
         ...
 
     def take(self, offset: int, message: Message | None) -> None:
-        """Take a record, or learn with None that the log's readable part ends at `offset`."""
+        """Take a record; None means that the readable part of the log ends at `offset`."""
         ...
 
 
 class Fetcher:
-    """One consumer. Its patience, in seconds, counts from when the broker last sent, visible or not."""
+    """One consumer. `patience` is how many seconds the broker may send nothing, visible or not."""
 
     def __init__(self, settings: Mapping[str, Any], patience: float) -> None:
         """Connect at the first use."""
@@ -82,41 +83,46 @@ class Fetcher:
         """When the broker last sent something, by the monotonic clock; asking again is no progress."""
 
     def close(self) -> None:
-        """Leave the broker."""
+        """Close the consumer."""
         self._consumer.close()
 
     def read(
-        self, topic: str, wanted: Mapping[int, Fetched], *, give_way: bool = False, go_on: bool = False
+        self,
+        topic: str,
+        wanted: Mapping[int, Fetched],
+        *,
+        stop_if_invisible: bool = False,
+        keep_ahead: bool = False,
     ) -> None:
-        """Read until all is done; with `give_way`, end early where only invisible records go by.
+        """Read until all partitions are done; with `stop_if_invisible`, stop if only invisible records come.
 
-        With `go_on`, what was fetched beyond the end is kept for a next read that starts just there.
+        With `keep_ahead`, records that were fetched beyond the end are kept for a read that starts there.
 
         Raises:
-            EndsEarly: the log ends early, as it does for a while at a leader that has not caught up.
-            KafkaException: with the error, and its partition where it has one.
+            EndsEarly: the log ends early, as a leader that has not caught up reports for a while.
+            KafkaException: with the error, and its partition if there is one.
         """
-        froms = {part: each.at for part, each in wanted.items() if not each.done}
-        for partition, offset, message in self.messages(topic, froms, give_way=give_way):
+        froms = {part: wanted_part.at for part, wanted_part in wanted.items() if not wanted_part.done}
+        for partition, offset, message in self.messages(topic, froms, stop_if_invisible=stop_if_invisible):
             if message is None and offset < wanted[partition].known:
                 raise EndsEarly(partition, offset, wanted[partition].known)
             wanted[partition].take(offset, message)
             if wanted[partition].done:
                 self.drop(partition)
-        if go_on:
-            self._ahead = topic, {part: each.at for part, each in wanted.items()}
+        if keep_ahead:
+            self._ahead = topic, {part: wanted_part.at for part, wanted_part in wanted.items()}
         else:
             self.forget()
 
     def forget(self) -> None:
-        """Stop fetching."""
+        """Stop fetching, and drop what was fetched ahead."""
         self._ahead = None
         self._consumer.unassign()
 
     def messages(
-        self, topic: str, froms: Mapping[int, int], *, give_way: bool = False
+        self, topic: str, froms: Mapping[int, int], *, stop_if_invisible: bool = False
     ) -> Iterator[tuple[int, int, Message | None]]:
-        """Yield partition, offset and message; None ends a partition, and `drop` ends it earlier."""
+        """Yield partition, offset and message; None marks a partition's end, and `drop` ends it earlier."""
         if self._ahead != (topic, froms):
             self.forget()
             self._forget_statistics()
@@ -129,22 +135,24 @@ class Fetcher:
                 if message is None:
                     self._unassign_dropped()
                     self._wait()
-                    if give_way and self.moved > visible + min(DRAGS, self._patience / 2):
+                    if stop_if_invisible and self.moved > visible + min(
+                        INVISIBLE_SECONDS, self._patience / 2
+                    ):
                         break
                     continue
                 partition = message.partition()
                 if partition is None or partition < 0 or partition in self._open:
-                    yield _told(message)
-                    # set only now: `_told` raises an error, which is no progress
+                    yield _partition_message(message)
+                    # set only now: an error, which `_partition_message` raises, is no progress
                     visible = self.moved = time.monotonic()
-                if len(self._dropped) >= MANY_DROPPED or time.monotonic() > visible + SOON:
+                if len(self._dropped) >= UNASSIGN_COUNT or time.monotonic() > visible + UNASSIGN_SECONDS:
                     self._unassign_dropped()
         except BaseException:
             self.forget()
             raise
 
     def _forget_statistics(self) -> None:
-        """Throw away what waits: statistics of an earlier read are no progress of this one."""
+        """Drop queued statistics: those of an earlier read show no progress of this one."""
         self._statistics = " "
         while self._statistics:
             self._statistics = ""
@@ -161,7 +169,7 @@ class Fetcher:
             self._dropped.clear()
 
     def _wait(self) -> None:
-        """Note progress that only the statistics show; raise where there was none for too long."""
+        """Record progress that only the statistics show, and raise if there was none for too long."""
         text, self._statistics = self._statistics, ""
         if text:
             parts = json.loads(text)["topics"].get(self._topic, {}).get("partitions", {})
@@ -176,7 +184,7 @@ class Fetcher:
         self._statistics = text
 
 
-def _told(message: Message) -> tuple[int, int, Message | None]:
+def _partition_message(message: Message) -> tuple[int, int, Message | None]:
     partition, offset, problem = message.partition(), message.offset(), message.error()
     if partition is None or offset is None or (problem and problem.code() != KafkaError._PARTITION_EOF):
         raise KafkaException(problem, partition)
@@ -185,7 +193,7 @@ def _told(message: Message) -> tuple[int, int, Message | None]:
 
 @dataclass(slots=True)
 class Sample:
-    """The first visible records of a stretch; `hidden` are the ranges on the way that hold none."""
+    """The first visible records of a stretch, and the ranges between them without any (`hidden`)."""
 
     stretch: Stretch
     at: int
@@ -199,14 +207,14 @@ class Sample:
         return self.stretch.until
 
     def take(self, offset: int, message: Message | None) -> None:
-        """Take a record, until there are enough or the stretch ends."""
+        """Take a record, and set `done` when there are enough or the stretch ends."""
         until = self.stretch.until
         if offset > self.at:
             self.hidden.append((self.at, min(offset, until)))
         self.at = offset + 1
         if message is not None and offset < until:
             self.seen.append(_seen(message, offset))
-        # no need to see what follows, or to wait until the broker says that nothing does
+        # done at the limit: no need to wait until the broker reports the end of the log
         self.done = message is None or self.at >= until or len(self.seen) == self.stretch.limit
 
 
@@ -214,7 +222,7 @@ class Sample:
 class Presence:
     """The offsets of all visible records up to `until`.
 
-    `hidden` reaches beyond `until`, to what comes next: a record, or the log's readable end.
+    `hidden` is the invisible range around `until`, up to the next record or the log's readable end.
     """
 
     at: int
@@ -229,7 +237,7 @@ class Presence:
         return self.until
 
     def take(self, offset: int, message: Message | None) -> None:
-        """Note an offset."""
+        """Add the offset of a record."""
         if offset > self.until:
             self.hidden = self.at, offset
         self.at = offset + 1
@@ -251,7 +259,7 @@ class Presence:
 class Contents:
     """The first visible records up to `until`, with key and value; at most `rows`, or about `bytes`.
 
-    `ended` is set where there are no more; the log was readable up to `known`.
+    `ended` is set if there are no more. The log was readable up to `known`.
     """
 
     at: int
@@ -265,7 +273,7 @@ class Contents:
     ended: bool = False
 
     def take(self, offset: int, message: Message | None) -> None:
-        """Take a record, until there are enough."""
+        """Take a record, and set `done` when there are enough."""
         if message is not None and offset < self.until:
             self.records.append(_full(message, offset, headers=self.headers))
             self.bytes -= self.records[-1].size

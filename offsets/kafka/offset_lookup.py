@@ -1,9 +1,9 @@
-"""Ask the broker all that the planner needs, and nothing that changes it.
+"""Read from the broker all that the planner needs, and change nothing.
 
-Relies on a TopicReader: the broker, or a topic in memory in a test. The answers are frozen;
-what they mean for a day is decided in `plan`. Look-ups by time are never trusted blindly: one stray
-stamp, or a transaction marker with the broker's own clock, pins them (KIP-79 answers the *first* offset
-stamped at or after an instant), so the records that follow are looked at.
+Relies on a TopicReader: the broker, or a topic in memory in a test. `plan` decides what the answers mean for
+a day. Look-ups by time are always verified: KIP-79 returns the *first* offset stamped at or after an instant,
+which may be one stray stamp, or a transaction marker with the broker's own clock. So the records after it
+are sampled.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from offsets.instants import millis
 from offsets.kafka.reader import Look, SeenRecord, Stretch, TopicDescription, TopicReader, look_together
 
 NARROW = 1_000
-"""How many offsets a stretch may have whose records are held in memory."""
+"""The most offsets of a stretch whose records are held in memory."""
 SAMPLE = 50
 """How many records one sample has."""
 TRIES = 5
-"""How often a survey is tried when retention moves a log in the middle of it."""
+"""How often a survey is tried if retention moves a log start during it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundEnd:
-    """Where a day ends in one partition, before it is compared with `seen_until` and the LSO."""
+    """Where a day ends in one partition, before the plan compares it with `seen_until` and the LSO."""
 
     offset: int
     how: EndFrom
@@ -40,7 +40,7 @@ class FoundEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundStart:
-    """Where a partition that no checkpoint knows begins; `oldest` is the stamp at its log start (ms)."""
+    """Where a partition without a checkpoint begins; `oldest` is the stamp at its log start (ms)."""
 
     offset: int
     oldest: int | None
@@ -51,11 +51,10 @@ class FoundStart:
 class PartitionSurvey:
     """What the broker says of one partition.
 
-    The ends of `log_offsets` were read before any look-up, their log start and `stable_after` (the LSO) after
-    them.
-    `start` is None where a checkpoint knows the partition. `after_anchor` are the first visible records from
-    the checkpoint's anchor up to `seen_until`: all is well when there is just the anchor. `first` are some
-    records at the span's start, for sizes and headroom.
+    The last stable offset and high watermark of `log_offsets` were read before all look-ups; its log start
+    and `stable_after` (the LSO) were read after them. `start` is None if the partition has a checkpoint.
+    `after_anchor` are the first visible records from the checkpoint's anchor up to `seen_until`; there should
+    be only the anchor. `first` are some records at the span's start, for sizes and headroom.
     """
 
     log_offsets: LogOffsets
@@ -77,10 +76,10 @@ class Survey:
 def survey(
     reader: TopicReader, topic: str, day: Day, grace: timedelta, future: timedelta, known: Checkpoint | None
 ) -> Survey:
-    """Look at every partition of a topic for one day; start again where retention moves a log meanwhile.
+    """Read what the planner needs of each partition for one day; start again if retention moves a log start.
 
     Raises:
-        OffsetsLost: retention moves a log in each try.
+        OffsetsLost: retention moved a log start in every try.
     """
     for _ in range(TRIES - 1):
         with suppress(OffsetsLost):
@@ -94,43 +93,43 @@ def _survey(
     described = reader.describe(topic)
     parts = described.partitions
     log_offsets = reader.log_offsets(topic, parts)
-    checkpoints = {each.partition: each for each in known.partitions} if known else {}
+    checkpoints = {part.partition: part for part in known.partitions} if known else {}
     new = [part for part in parts if part not in checkpoints]
     first_day = known is None
     starts = reader.offsets_at(topic, dict.fromkeys(new, millis(day.start - future))) if first_day else {}
     over = millis(day.end + grace)
-    founds = reader.offsets_at(topic, dict.fromkeys(parts, over))
+    ends = reader.offsets_at(topic, dict.fromkeys(parts, over))
     after = reader.log_offsets(topic, parts)
-    # retention may have moved a log since the first answer: what is read and what is judged begin alike
+    # retention may have moved a log start since the first answer: the later one holds for all that follows
     log_offsets = {part: replace(log_offsets[part], log_start=after[part].log_start) for part in parts}
     looks = {
-        part: _look(
+        part: _survey_partition(
             log_offsets[part],
             after[part],
             checkpoints.get(part),
             _start(log_offsets[part], after[part].last_stable, starts.get(part), first_day),
-            find_end(log_offsets[part], founds[part], after[part].last_stable, over),
+            find_end(log_offsets[part], ends[part], after[part].last_stable, over),
         )
         for part in parts
     }
     return Survey(topic=described, partitions=look_together(reader, topic, looks))
 
 
-def _look(
+def _survey_partition(
     log_offsets: LogOffsets,
     after: LogOffsets,
     checkpoint: PartitionCheckpoint | None,
     start: Look[FoundStart],
     end: Look[FoundEnd],
 ) -> Look[PartitionSurvey]:
-    """Look at one partition: at its start where no checkpoint knows it, its end, its anchor, its sizes."""
-    begun = None if checkpoint else (yield from start)
-    from_ = checkpoint.next_from_offset if checkpoint else begun.offset if begun else 0
+    """Look up one partition's end, its anchor, some records, and its start if it has no checkpoint."""
+    new_start = None if checkpoint else (yield from start)
+    from_ = checkpoint.next_from_offset if checkpoint else new_start.offset if new_start else 0
     return PartitionSurvey(
         log_offsets=log_offsets,
         stable_after=after.last_stable,
         end=(yield from end),
-        start=begun,
+        start=new_start,
         after_anchor=(yield from read_anchor(checkpoint, after)) if checkpoint else (),
         first=tuple(
             (yield Stretch(from_=max(from_, log_offsets.log_start), until=after.last_stable, limit=SAMPLE))
@@ -138,64 +137,64 @@ def _look(
     )
 
 
-def find_end(log_offsets: LogOffsets, found: int | None, stable: int, over: int) -> Look[FoundEnd]:
-    """Find the offset from which on records, stray stamps apart, are stamped at or after `over` (ms)."""
-    if found is None:
+def find_end(log_offsets: LogOffsets, looked_up: int | None, stable: int, over: int) -> Look[FoundEnd]:
+    """Find the offset from which on records are stamped at or after `over` (ms), except for stray stamps."""
+    if looked_up is None:
         return FoundEnd(
             offset=log_offsets.high,
             how=EndFrom.IDLE,
             detail="no record is stamped past the day's end and grace",
         )
-    sample = (yield Stretch(from_=found, until=stable, limit=SAMPLE)) if found < stable else []
-    if found >= stable or _past(sample, over):
-        end = _after_the_day(found, sample, over)
+    sample = (yield Stretch(from_=looked_up, until=stable, limit=SAMPLE)) if looked_up < stable else []
+    if looked_up >= stable or _is_past(sample, over):
+        end = _end_after_day(looked_up, sample, over)
         return FoundEnd(offset=end, how=EndFrom.STAMPED_PAST, detail=f"offset {end} is stamped past it")
     if not sample:
-        # what an open transaction holds above the LSO may be of the day too
+        # records of an open transaction above the LSO may belong to the day too
         return FoundEnd(
             offset=max(stable, log_offsets.high),
             how=EndFrom.IDLE,
-            detail=f"no record follows the marker at offset {found}",
+            detail=f"no record follows the marker at offset {looked_up}",
         )
-    return (yield from _bisect(log_offsets, found, stable, over))
+    return (yield from _bisect(log_offsets, looked_up, stable, over))
 
 
-def _bisect(log_offsets: LogOffsets, found: int, stable: int, over: int) -> Look[FoundEnd]:
+def _bisect(log_offsets: LogOffsets, looked_up: int, stable: int, over: int) -> Look[FoundEnd]:
     """Find the end between a stray stamp and the LSO, by bisection on the median stamp of samples."""
-    before, past = found, stable
+    before, past = looked_up, stable
     while past - before > 1:
         middle = (before + past) // 2
         sample = yield Stretch(from_=middle, until=past, limit=SAMPLE)
-        if not sample or _past(sample, over):
+        if not sample or _is_past(sample, over):
             past = middle
         else:
             before = middle
-    stray = f"the look-up stopped at a stray stamp or marker at offset {found}"
+    detail = f"the look-up stopped at a stray stamp or marker at offset {looked_up}"
     sample = yield Stretch(from_=past, until=stable, limit=SAMPLE)
     if not sample:
         return FoundEnd(
             offset=max(stable, log_offsets.high),
             how=EndFrom.IDLE,
-            detail=f"{stray}; no record after it is stamped past the day",
+            detail=f"{detail}; no record after it is stamped past the day",
         )
-    end = _after_the_day(past, sample, over)
+    end = _end_after_day(past, sample, over)
     return FoundEnd(
-        offset=end, how=EndFrom.BISECTED, detail=f"{stray}; most records from {past} on are past it"
+        offset=end, how=EndFrom.BISECTED, detail=f"{detail}; most records from {past} on are past it"
     )
 
 
-def _after_the_day(end: int, sample: list[SeenRecord], over: int) -> int:
-    """Move an end behind the sample's last record of the day: a median may be past it where some are not."""
+def _end_after_day(end: int, sample: list[SeenRecord], over: int) -> int:
+    """Return the end after the sample's last record of the day: only the sample's median is past the day."""
     return max([end, *(record.offset + 1 for record in sample if record.timestamp < over)])
 
 
-def _past(sample: list[SeenRecord], over: int) -> bool:
+def _is_past(sample: list[SeenRecord], over: int) -> bool:
     return bool(sample) and statistics.median_low([record.timestamp for record in sample]) >= over
 
 
-def _start(log_offsets: LogOffsets, stable: int, found: int | None, first_day: bool) -> Look[FoundStart]:
-    """Find where to start: at the look-up's answer on the lake's first day, else at the log's beginning."""
-    offset = (found if found is not None else log_offsets.last_stable) if first_day else 0
+def _start(log_offsets: LogOffsets, stable: int, looked_up: int | None, first_day: bool) -> Look[FoundStart]:
+    """Find where to start: at the offset looked up on the lake's first day, else at the log start."""
+    offset = (looked_up if looked_up is not None else log_offsets.last_stable) if first_day else 0
     oldest = yield Stretch(from_=log_offsets.log_start, until=log_offsets.last_stable, limit=1)
     return FoundStart(
         offset=max(offset, log_offsets.log_start),
@@ -205,7 +204,7 @@ def _start(log_offsets: LogOffsets, stable: int, found: int | None, first_day: b
 
 
 def _last_before(log_offsets: LogOffsets, offset: int) -> Look[Anchor | None]:
-    """Find the last visible record before an offset, looking back further each time."""
+    """Find the last visible record before an offset, in ranges that grow tenfold backwards."""
     width, until = 100, offset
     while until > log_offsets.log_start:
         from_ = max(log_offsets.log_start, until - width)
@@ -216,7 +215,7 @@ def _last_before(log_offsets: LogOffsets, offset: int) -> Look[Anchor | None]:
 
 
 def _last_within(from_: int, until: int) -> Look[Anchor | None]:
-    """Find the last visible record of a stretch that has one; only a narrow one is read whole."""
+    """Find the last visible record of a range that has one, by bisection until it is narrow."""
     while until - from_ > NARROW:
         middle = (from_ + until) // 2
         if (yield Stretch(from_=middle, until=until, limit=1)):

@@ -1,6 +1,6 @@
-"""What a broker says of one topic: the values, and the questions that the survey asks.
+"""The port to a broker: the questions about one topic, and the values that answer them.
 
-Pure. The broker answers these questions; so can a topic held in memory.
+Pure. A broker answers the questions, or a topic in memory in a test.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from offsets.ranges import Offsets, Range
 T = TypeVar("T")
 
 LONGEST_RETENTION = timedelta(days=365_000)
-"""A longer retention counts as endless: no calendar reaches back so far."""
+"""A longer retention counts as endless: a date that far back does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicDescription:
-    """A topic's identity, its partitions, and those of its settings that decide what may be gone.
+    """A topic's identity, its partitions, and the settings that decide which records may be gone.
 
-    Settings are None where the broker does not let us see them; an endless `retention` is None too.
-    `largest_message` is the size (bytes) of the largest batch that the broker takes from a producer.
+    Settings are None if the broker does not show them; an endless `retention` is None too.
+    `largest_message` is the size (bytes) of the largest batch that the broker accepts from a producer.
     """
 
     identity: TopicIdentity
@@ -39,18 +39,18 @@ class TopicDescription:
 
     @property
     def compacted(self) -> bool | None:
-        """Whether records may vanish from inside the log; None where the broker does not say."""
+        """Whether records may vanish from inside the log; None if the broker does not show it."""
         return is_compacted(self.cleanup_policy)
 
     @property
     def deletes_by_time_alone(self) -> bool:
-        """Whether only age can have moved a log start."""
+        """Whether only the age of records can have moved a log start."""
         policies = (self.cleanup_policy or "").split(",")
         return "delete" in policies and self.retention is not None and self.retention_bytes == -1
 
 
 def retention_of(milliseconds: str | None) -> timedelta | None:
-    """Read `retention.ms`; None where it is endless, as -1 and Long.MAX_VALUE are, or not shown."""
+    """Read `retention.ms`; None if it is not shown, or endless, as -1 and Long.MAX_VALUE are."""
     if milliseconds is None or not 0 <= int(milliseconds) <= LONGEST_RETENTION // timedelta(milliseconds=1):
         return None
     return timedelta(milliseconds=int(milliseconds))
@@ -75,7 +75,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class FullRecord(NamedTuple):
-    """One record with all that a task is given of it; `timestamp` in Kafka's milliseconds (-1: none)."""
+    """One record with all that a task receives; `timestamp` in Kafka's milliseconds (-1: none)."""
 
     offset: int
     timestamp: int
@@ -90,7 +90,7 @@ class FullRecord(NamedTuple):
 
 
 def digest_of(key: bytes | None, value: bytes | None) -> str:
-    """Hash key and value, each with its length, so that no two pairs look the same."""
+    """Hash key and value, each with its length, so that different pairs have different digests."""
     both = hashlib.sha256()
     for part in (key, value):
         both.update(b"-" if part is None else b"%d:" % len(part))
@@ -100,7 +100,7 @@ def digest_of(key: bytes | None, value: bytes | None) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stretch:
-    """Offsets `[from_, until)` of one partition, of which up to `limit` visible records are wanted."""
+    """A request for up to `limit` visible records in offsets `[from_, until)` of one partition."""
 
     from_: int
     until: int
@@ -108,11 +108,11 @@ class Stretch:
 
 
 Look: TypeAlias = Generator[Stretch, list[SeenRecord], T]
-"""A look at one partition: it asks for stretches, and is sent the records of each."""
+"""A look-up in one partition, as a coroutine: it yields stretches, and receives the records of each."""
 
 
 def out_of_range(topic: str, partition: int, offset: int, found: str) -> OffsetsLost:
-    """Make the error for a log whose edges moved before its records were read."""
+    """Return the error for a log whose start or end moved before its records were read."""
     return OffsetsLost(
         expected=f"partition {partition} of {topic} to hold offset {offset} while it is read",
         found=found,
@@ -124,7 +124,7 @@ def out_of_range(topic: str, partition: int, offset: int, found: str) -> Offsets
 
 
 class TopicReader(Protocol):
-    """What the survey needs from a broker; no question changes anything there."""
+    """What a run needs from a broker; no method changes anything there."""
 
     def describe(self, topic: str) -> TopicDescription:
         """Describe a topic without creating it."""
@@ -139,10 +139,10 @@ class TopicReader(Protocol):
         ...
 
     def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
-        """Read the first visible records of one stretch per partition; fewer mean that there are no more.
+        """Read the first visible records of one stretch per partition, up to its limit.
 
         Raises:
-            OffsetsLost: a log starts above its stretch by now, or ends below it.
+            OffsetsLost: a log now starts after the beginning of its stretch, or ends before its end.
         """
         ...
 
@@ -150,43 +150,46 @@ class TopicReader(Protocol):
         """Return the offsets of all visible records of one range per partition.
 
         Raises:
-            OffsetsLost: a log starts above its range by now, or ends below it.
+            OffsetsLost: a log now starts after the beginning of its range, or ends before its end.
         """
         ...
 
     def sample(
         self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False
     ) -> list[FullRecord]:
-        """Read up to `limit` bytes of visible records in `[from_, until)`; none if they are gone, or far."""
+        """Read up to about `limit` bytes of visible records in `[from_, until)`.
+
+        Returns none if retention took them, or if too many invisible records precede them.
+        """
         ...
 
-    def rest(self) -> None:
-        """Free what is held between questions; the next one may come much later."""
+    def release(self) -> None:
+        """Free the resources held between requests; the next request may come much later."""
         ...
 
     def stream(
         self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
     ) -> Iterator[FullRecord]:
-        """Yield all visible records of `[from_, until)`, reading few at a time; headers only when asked for.
+        """Yield all visible records of `[from_, until)`, reading few at a time, with `headers` if asked.
 
         Raises:
-            OffsetsLost: the log starts above `from_` by now.
+            OffsetsLost: the log now starts after `from_`.
         """
         ...
 
 
 def look_together(reader: TopicReader, topic: str, looks: Mapping[int, Look[T]]) -> dict[int, T]:
-    """Run one look per partition, all in step: what they ask at the same time is sent as one question."""
+    """Run one look-up per partition, all in step, so that each round sends one request for all partitions."""
     results: dict[int, T] = {}
-    found: dict[int, list[SeenRecord]] = {}
+    records: dict[int, list[SeenRecord]] = {}
     going = dict(looks)
     while going:
         wanted: dict[int, Stretch] = {}
         for part, look in list(going.items()):
             try:
-                wanted[part] = look.send(found[part]) if part in found else next(look)
+                wanted[part] = look.send(records[part]) if part in records else next(look)
             except StopIteration as end:
                 results[part] = end.value
                 del going[part]
-        found = reader.records_of(topic, wanted) if wanted else {}
+        records = reader.records_of(topic, wanted) if wanted else {}
     return {part: results[part] for part in looks}

@@ -1,7 +1,7 @@
-"""Look at the topic once more, after it was read: was it the planned one all the time?
+"""Check after the reading that the topic was the planned one all the time.
 
-Relies on a TopicReader. A topic that is deleted and made again while it is read is not noticed by its
-readers; its id, its log starts and its anchors show it.
+Relies on a TopicReader. Consumers do not notice that a topic was deleted and created again while they read
+it; its id, its log starts and its anchors show it.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from offsets.plan import check_anchor
 from offsets.ranges import Offsets, Range
 
 PROBES: Final = 1_000
-"""How many gaps of a partition are looked at, at most."""
+"""The most gaps of a partition that are probed."""
 NEAR: Final = 16
 ANSWER: Final = 128 << 10
-"""Gaps within so many offsets are looked at together, and, once sizes are known, within so many bytes of
-records: one answer brings as much anyway, and each question takes a round trip."""
+"""Gaps within NEAR offsets are probed together, and, once record sizes are known, gaps within ANSWER bytes:
+one answer brings that much anyway, and each request takes a round trip."""
 
 
 def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Checkpoint) -> None:
-    """Check identity, log starts and anchors, those of the plan and those of the next checkpoint.
+    """Check the topic's identity and log starts, and the anchors of the plan and of the next checkpoint.
 
     Raises:
-        TopicChanged: the topic is another one now, or its records are others.
-        OffsetsLost: retention took offsets before they were read.
+        TopicChanged: the topic was recreated, or its records have changed.
+        OffsetsLost: retention removed offsets before they were read.
     """
     identity = reader.describe(plan.topic.name).identity
     if identity != plan.topic:
@@ -48,7 +48,7 @@ def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Che
             _check_logs(reader, plan, gaps, next_)
             return
         except OffsetsLost as lost:
-            # the log moved between its edges and its anchors: look at both again
+            # a log start moved between the reads of log offsets and anchors: read both again
             if "log_start" in lost.facts or attempt == TRIES - 1:
                 raise
 
@@ -82,52 +82,52 @@ def _check_read_in_time(span: Span, missed: Offsets, log_start: int) -> None:
 
 
 def prove_gaps(reader: TopicReader, topic: str, gaps: Sequence[Gaps], seed: str) -> tuple[Gaps, ...]:
-    """Check by another client that what Spark did not deliver is invisible to readers.
+    """Check with a second client that offsets which Spark did not deliver hold no visible record.
 
-    Transaction markers, aborted and compacted records are; a record that was dropped on its way is not.
-    All ranges of a partition are looked at, or, of more than PROBES, a random sample; the gaps returned say
-    how many.
+    Transaction markers, aborted and compacted records are invisible; a record that was dropped on its way is
+    not. All ranges of a partition are probed, or a random sample if there are more than PROBES. The gaps
+    returned hold how many were probed.
 
     Raises:
-        AuditFailed: a record is there.
-        OffsetsLost: retention took a gap before it was looked at.
+        AuditFailed: a gap holds a visible record.
+        OffsetsLost: retention removed a gap before it was probed.
     """
-    pick = random.Random(seed)
-    chosen = {gap.partition: _chosen(gap.offsets, pick) for gap in gaps}
-    look_together(reader, topic, {part: _prove(part, ranges) for part, ranges in chosen.items()})
+    rng = random.Random(seed)
+    chosen = {gap.partition: _choose_ranges(gap.offsets, rng) for gap in gaps}
+    look_together(reader, topic, {part: _probe(part, ranges) for part, ranges in chosen.items()})
     return tuple(replace(gap, probed=len(chosen[gap.partition])) for gap in gaps)
 
 
-def _chosen(offsets: Offsets, pick: random.Random) -> list[Range]:
-    """Choose the ranges to look at, without making a list of all."""
+def _choose_ranges(offsets: Offsets, rng: random.Random) -> list[Range]:
+    """Choose the ranges to probe, without a list of all ranges."""
     starts, ends = offsets.edges()
     every = range(len(starts))
-    some = every if len(every) <= PROBES else sorted(pick.sample(every, PROBES))
-    return [(starts[at], ends[at]) for at in some]
+    chosen = every if len(every) <= PROBES else sorted(rng.sample(every, PROBES))
+    return [(starts[at], ends[at]) for at in chosen]
 
 
-def _prove(partition: int, ranges: list[Range]) -> Look[None]:
-    left, width, sized = deque(ranges), NEAR, False
-    while left:
-        near = _take_near(left, width)
-        from_, until = near[0][0], near[-1][1]
-        limit = until - from_ if len(near) > 1 else 1
-        if not sized and left:
-            # the first record behind a gap tells how large they are, where gaps lie too far apart for NEAR
-            until = min(left[0][0], until + NARROW)
+def _probe(partition: int, ranges: list[Range]) -> Look[None]:
+    remaining, width, sized = deque(ranges), NEAR, False
+    while remaining:
+        group = _take_group(remaining, width)
+        from_, until = group[0][0], group[-1][1]
+        limit = until - from_ if len(group) > 1 else 1
+        if not sized and remaining:
+            # read on to the first record after the gap: it shows how large records are
+            until = min(remaining[0][0], until + NARROW)
         seen = yield Stretch(from_=from_, until=until, limit=limit)
         for record in seen:
-            _require_between(partition, near, record.offset)
+            _require_between(partition, group, record.offset)
         if seen:
             sized, width = True, min(NARROW, ANSWER * len(seen) // (1 + sum(record.size for record in seen)))
 
 
-def _take_near(left: deque[Range], width: int) -> list[Range]:
-    """Take the next range, and those that end at most `width` offsets above its beginning."""
-    near = [left.popleft()]
-    while left and left[0][1] - near[0][0] <= width:
-        near.append(left.popleft())
-    return near
+def _take_group(remaining: deque[Range], width: int) -> list[Range]:
+    """Take the next range, and those after it that end at most `width` offsets after its start."""
+    group = [remaining.popleft()]
+    while remaining and remaining[0][1] - group[0][0] <= width:
+        group.append(remaining.popleft())
+    return group
 
 
 def _require_between(partition: int, gaps: Sequence[Range], offset: int) -> None:

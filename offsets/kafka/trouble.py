@@ -1,6 +1,6 @@
-"""What librdkafka says when it cannot reach a broker, in one short text, and what helps then.
+"""Shorten librdkafka's messages about a broker that it cannot reach, and find the advice for each.
 
-Pure. Relies on the wording of librdkafka 2.x; an unknown text is passed on as it is.
+Pure. Relies on the wording of librdkafka 2.x; an unknown message is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ADVICE: Final = {
     r"offset \d+ was readable": "The partition's leader has not caught up since it was elected: run again "
     "when its replicas are in sync.",
 }
-"""The advice for each pattern that a text may hold; the first that matches counts."""
+"""The advice for each pattern of a message; the first match counts."""
 _NOISE: Final = (
     r"^.*\[thrd:[^\]]*\]: ",
     r"^(ssl|sasl_ssl|sasl_plaintext)://",
@@ -35,15 +35,15 @@ _NOISE: Final = (
 )
 
 
-def advice_for(told: str, otherwise: str = CHECK) -> str:
-    """Return the advice for a client's message."""
-    return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, told)), otherwise)
+def advice_for(message: str, otherwise: str = CHECK) -> str:
+    """Return the advice for a message of librdkafka."""
+    return next((advice for pattern, advice in ADVICE.items() if re.search(pattern, message)), otherwise)
 
 
-def cleaned(told: str, secrets: Iterable[str]) -> str:
-    """Return a client's text without its noise, and never with a secret."""
+def without_noise(message: str, secrets: Iterable[str]) -> str:
+    """Return a message of librdkafka without noise and without secrets."""
     for pattern in _NOISE:
-        told = re.sub(pattern, "", told)
+        message = re.sub(pattern, "", message)
     for secret in secrets:
-        told = told.replace(secret, "***")
-    return told
+        message = message.replace(secret, "***")
+    return message

@@ -66,7 +66,7 @@ from tests.support.memory_topic import MemoryTopic
 GRACE: Final = timedelta(hours=1)
 MEMORY: Final = Path("/dev/shm")
 STEPS: Final[list[tuple[Any, str]]] = [
-    (jobs.daily, "plan_patiently"),
+    (jobs.daily, "plan_with_retries"),
     (jobs.daily, "run_tasks"),
     (jobs.day.execute, "recheck"),
     (jobs.day.execute, "prove_gaps"),

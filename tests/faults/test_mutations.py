@@ -283,10 +283,10 @@ def _event_time_rounded(patched: Patch) -> None:
 
 
 def _a_wider_loss_accepted(patched: Patch) -> None:
-    real = offsets.plan._losses
+    real = offsets.plan._accepted_losses
 
     def generous(known: Any, found: Any, terms: Any) -> Any:
-        lost = offsets.plan._lost(known, found)
+        lost = offsets.plan._find_losses(known, found)
         covers = [
             each
             for each in terms.accept.loss
@@ -297,7 +297,7 @@ def _a_wider_loss_accepted(patched: Patch) -> None:
         ]
         return covers if covers and len(covers) == len(lost) else real(known, found, terms)
 
-    patched.setattr(offsets.plan, "_losses", generous)
+    patched.setattr(offsets.plan, "_accepted_losses", generous)
 
 
 def _new_partitions_from_the_look_up(patched: Patch) -> None:
@@ -330,7 +330,7 @@ def _late_policy_of_the_rerun(patched: Patch) -> None:
 
 
 def _rebuild_moves_late_rows(patched: Patch) -> None:
-    patched.setattr(CarriedOver, "to_place", lambda self, lake, files, *_: tuple(files))
+    patched.setattr(CarriedOver, "new_files", lambda self, lake, files, *_: tuple(files))
 
 
 def _rebuild_compares_counts(patched: Patch) -> None:

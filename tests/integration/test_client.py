@@ -52,7 +52,7 @@ def test_every_retention_that_kafka_takes_can_be_planned(
     name = topic(config={"cleanup.policy": "delete", "retention.ms": retention, **limits})
     send(broker.bootstrap_servers, name, [Record(0, b"v", ms(at(date(2026, 5, 2), 3)))])
     found = survey(client, name, DAY, TERMS.grace, TERMS.future, None)
-    plan = plan_day(day=DAY, ledger=Ledger(()), found=found, terms=TERMS, now=NOW)
+    plan = plan_day(day=DAY, ledger=Ledger(()), survey=found, terms=TERMS, now=NOW)
     assert (plan.headroom_hours is None) == (retention != "3153600000000")
 
 

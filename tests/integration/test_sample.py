@@ -71,7 +71,7 @@ def test_a_client_at_rest_holds_nothing_and_answers_again(
     send(broker.bootstrap_servers, name, every(SECOND, AT, 5))
     for _ in range(2):
         assert client.present_of(name, {0: (0, 5)}) == {0: Offsets.between(0, 5)}
-        client.rest()
+        client.release()
         assert client._small is client._large is None
 
 

@@ -11,7 +11,7 @@ from offsets.checkpoint import Checkpoint, PartitionCheckpoint
 from offsets.contract import Accepted, Contract
 from offsets.day_plan import DayPlan
 from offsets.days import Day, day_in
-from offsets.plan import reads_of
+from offsets.plan import offsets_to_read
 from offsets.ranges import Offsets
 from tests.support.local_engine import RULES
 from tests.support.manifests import TOPIC
@@ -35,7 +35,7 @@ def bounds_of(
     part = PartitionCheckpoint(partition=0, seen_until=seen_until, pending=pending, anchor=None)
     read = replace(
         span(part.next_from_offset, seen_until, seen_until + 9),
-        reads=reads_of(pending, seen_until, seen_until + 9),
+        reads=offsets_to_read(pending, seen_until, seen_until + 9),
     )
     plan = DayPlan(
         day=day,

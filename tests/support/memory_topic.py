@@ -250,7 +250,7 @@ class MemoryTopic:
             for each in self._visible(partition, wanted.from_, wanted.until)[: wanted.limit]
         ]
 
-    def rest(self) -> None:
+    def release(self) -> None:
         """Hold nothing; nothing is held."""
 
     def sample(

@@ -52,28 +52,28 @@ def test_an_empty_lake_begins_with_the_first_day_of_the_config() -> None:
     assert ledger.newest is None
     assert not ledger.holds(FIRST)
     assert ledger.next_day(FIRST) == FIRST
-    ledger.admit(FIRST, FIRST)
+    ledger.require_next(FIRST, FIRST)
 
 
 def test_the_config_cannot_move_the_first_day_of_a_lake() -> None:
     ledger = ledger_of(chain(1))
-    ledger.admit(SECOND, first=date(2020, 1, 1))
+    ledger.require_next(SECOND, first=date(2020, 1, 1))
     with pytest.raises(ConfigError, match="2026-03-28"):
-        ledger.admit(date(2026, 3, 1), first=date(2020, 1, 1))
+        ledger.require_next(date(2026, 3, 1), first=date(2020, 1, 1))
 
 
 def test_a_day_after_the_next_waits_for_the_one_before_and_names_it() -> None:
     ledger = ledger_of(chain(1))
     with pytest.raises(EarlierDayMissing, match="2026-03-29 is the next day") as stopped:
-        ledger.admit(THIRD, FIRST)
+        ledger.require_next(THIRD, FIRST)
     assert stopped.value.facts["missing"] == "2026-03-29"
     with pytest.raises(EarlierDayMissing):
-        Ledger(()).admit(SECOND, FIRST)
+        Ledger(()).require_next(SECOND, FIRST)
 
 
 def test_a_hole_below_a_committed_day_is_no_day_to_run() -> None:
     with pytest.raises(LedgerBroken, match="2026-03-30 is committed"):
-        ledger_of(chain()).admit(SECOND, FIRST)
+        ledger_of(chain()).require_next(SECOND, FIRST)
 
 
 def test_a_missing_day_is_named() -> None:

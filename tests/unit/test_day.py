@@ -339,7 +339,7 @@ def test_a_day_whose_job_failed_leaves_nothing_visible_and_runs_again(lake: Path
 
 
 CRASHES: list[tuple[object, str]] = [
-    (jobs.daily, "plan_patiently"),
+    (jobs.daily, "plan_with_retries"),
     (PosixLake, "stage"),
     (jobs.day.audit, "require_few_invalid"),
     (jobs.task.small_files, "merge_small_files"),

@@ -26,7 +26,16 @@ from offsets.errors import (
 from offsets.kafka.offset_lookup import survey
 from offsets.kafka.reader import digest_of
 from offsets.manifest import Manifest
-from offsets.plan import MOST_RANGES, Accept, Terms, bounds, next_checkpoint, plan_day, reads_of, require_over
+from offsets.plan import (
+    MOST_RANGES,
+    Accept,
+    Terms,
+    bounds,
+    next_checkpoint,
+    offsets_to_read,
+    plan_day,
+    require_over,
+)
 from offsets.ranges import Offsets
 from tests.support.manifests import CONTRACT, TOPIC, empty
 from tests.support.memory_topic import MemoryTopic, Transaction
@@ -36,7 +45,7 @@ from tests.support.planning import FIRST, NOW, SECOND, TERMS, ZONE, at
 def first_plan(topic: MemoryTopic, terms: Terms = TERMS, now: datetime = NOW) -> DayPlan:
     day = day_in(terms.zone, FIRST)
     found = survey(topic, "orders", day, terms.grace, terms.future, None)
-    return plan_day(day=day, ledger=Ledger(()), found=found, terms=terms, now=now)
+    return plan_day(day=day, ledger=Ledger(()), survey=found, terms=terms, now=now)
 
 
 def second_plan(
@@ -45,7 +54,7 @@ def second_plan(
     before = committed(topic, known)
     day = bounds(SECOND, terms.zone, before)
     found = survey(topic, "orders", day, terms.grace, terms.future, before.next)
-    return plan_day(day=day, ledger=Ledger((before.day,), before), found=found, terms=terms, now=now)
+    return plan_day(day=day, ledger=Ledger((before.day,), before), survey=found, terms=terms, now=now)
 
 
 def committed(topic: MemoryTopic, known: Checkpoint | None = None) -> Manifest:
@@ -129,7 +138,7 @@ def test_a_new_partition_starts_at_zero() -> None:
     assert (plan.spans[1].from_offset, plan.spans[1].until_offset) == (0, 1)
     assert plan.spans[1].evidence.start is StartFrom.NEW_PARTITION
     assert [start.partition for start in plan.first_offsets] == [0, 1]
-    assert plan.consumed.goes_on_from(known)
+    assert plan.consumed.continues(known)
 
 
 def test_headroom_tells_when_the_first_needed_record_goes() -> None:
@@ -184,7 +193,7 @@ def test_what_is_read_holds_all_that_is_needed_and_little_more(
 ) -> None:
     pending = Offsets.of((number, number + 1) for number in numbers)
     seen = max(numbers, default=0) + 1 + above
-    reads = reads_of(pending, seen, seen + new)
+    reads = offsets_to_read(pending, seen, seen + new)
     needed = numbers | set(range(seen, seen + new))
     held = {number for from_, until in reads for number in range(from_, until)}
     assert needed <= held
@@ -199,7 +208,7 @@ def test_no_more_ranges_are_read_than_may_be_and_no_fewer_than_are_far_apart(nee
     """Each pending record is ten times farther from the next: the nearest are read over, the others not."""
     pending = Offsets.of((at, at + 1) for at in (10**power for power in range(4, 4 + needed - 1)))
     seen = 10 ** (4 + needed)
-    reads = reads_of(pending, seen, seen + 5)
+    reads = offsets_to_read(pending, seen, seen + 5)
     assert len(reads.ranges) == min(needed, MOST_RANGES)
     over = max(needed - MOST_RANGES, 0)
     assert len(reads) == needed - 1 + 5 + (10 ** (4 + over) - 10**4 - over if over else 0)
@@ -207,7 +216,7 @@ def test_no_more_ranges_are_read_than_may_be_and_no_fewer_than_are_far_apart(nee
 
 def test_one_record_pending_for_long_does_not_make_every_day_be_read_again() -> None:
     pending, seen, until = Offsets([(5, 6)]), 10_000_000, 10_100_000
-    assert len(reads_of(pending, seen, until)) == 100_001
+    assert len(offsets_to_read(pending, seen, until)) == 100_001
 
 
 # -- when a day may run
@@ -245,10 +254,10 @@ def test_zone_rules_that_moved_midnight_are_a_change_and_the_recorded_end_holds(
     day = bounds(SECOND, ZONE, moved)
     found = survey(topic, "orders", day, TERMS.grace, TERMS.future, moved.next)
     with pytest.raises(ContractChanged) as stopped:
-        plan_day(day=day, ledger=Ledger((moved.day,), moved), found=found, terms=TERMS, now=NOW)
+        plan_day(day=day, ledger=Ledger((moved.day,), moved), survey=found, terms=TERMS, now=NOW)
     says(stopped, "day.start", "zone rules", "--accept-contract")
     accepting = replace(TERMS, accept=Accept(contract=True))
-    plan = plan_day(day=day, ledger=Ledger((moved.day,), moved), found=found, terms=accepting, now=NOW)
+    plan = plan_day(day=day, ledger=Ledger((moved.day,), moved), survey=found, terms=accepting, now=NOW)
     assert plan.day.start == moved.day.end
     assert plan.day.end == day_in(ZONE, SECOND).end
     assert len(plan.accepted.contract) == 1
@@ -333,9 +342,9 @@ def test_an_anchor_is_compared_by_its_stamp_only_where_all_clients_tell_the_same
     kept: int, read: int, same: bool
 ) -> None:
     anchor = Anchor(offset=3, timestamp=kept, digest="d")
-    assert anchor.is_of(Anchor(offset=3, timestamp=read, digest="d")) is same
-    assert not anchor.is_of(Anchor(offset=4, timestamp=kept, digest="d"))
-    assert not anchor.is_of(Anchor(offset=3, timestamp=kept, digest="e"))
+    assert anchor.is_same_record(Anchor(offset=3, timestamp=read, digest="d")) is same
+    assert not anchor.is_same_record(Anchor(offset=4, timestamp=kept, digest="d"))
+    assert not anchor.is_same_record(Anchor(offset=3, timestamp=kept, digest="e"))
 
 
 def test_a_record_where_there_was_a_gap_is_refused() -> None:
@@ -448,7 +457,7 @@ def test_a_first_day_whose_log_start_moved_is_refused_and_names_the_earliest_day
     for record in range(3):
         topic.produce(0, b"%d" % record, later.start)
     found = survey(topic, "orders", later, TERMS.grace, TERMS.future, None)
-    plan_day(day=later, ledger=Ledger(()), found=found, terms=TERMS, now=NOW + timedelta(days=9))
+    plan_day(day=later, ledger=Ledger(()), survey=found, terms=TERMS, now=NOW + timedelta(days=9))
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from tests.support.planning import FIRST, NOW, TERMS, ZONE, at
 def planned(topic: MemoryTopic) -> DayPlan:
     day = day_in(ZONE, FIRST)
     found = survey(topic, "orders", day, TERMS.grace, TERMS.future, None)
-    return plan_day(day=day, ledger=Ledger(()), found=found, terms=TERMS, now=NOW)
+    return plan_day(day=day, ledger=Ledger(()), survey=found, terms=TERMS, now=NOW)
 
 
 @pytest.fixture

@@ -16,8 +16,8 @@ from jobs.day.sizing import (
     bytes_per_row,
     file_count,
     piece_rows,
+    sample_is_useful,
     task_count,
-    worth_a_sample,
 )
 from jobs.task.batch_limit import COUNTED, LARGE_MESSAGE, LARGE_RECORD, WEIGHED, BatchLimit, batch_limit
 from offsets.checkpoint import PartitionCheckpoint
@@ -127,9 +127,9 @@ def test_a_row_is_guessed_from_the_day_before_else_from_records_else_from_nothin
 
 def test_no_sample_is_taken_where_one_task_is_enough_anyway() -> None:
     day = day_of(1_000)
-    assert worth_a_sample(day, 100.0, minimum=999_999)
-    assert not worth_a_sample(day, 100.0, minimum=1_000_000)
-    assert not worth_a_sample(day_of(0), 100.0, minimum=1)
+    assert sample_is_useful(day, 100.0, minimum=999_999)
+    assert not sample_is_useful(day, 100.0, minimum=1_000_000)
+    assert not sample_is_useful(day_of(0), 100.0, minimum=1)
 
 
 def test_pieces_are_several_a_task_and_none_is_empty() -> None:

@@ -15,7 +15,7 @@ from jobs.config import Late
 from jobs.daily import run_day
 from jobs.lake.port import LockHolder
 from jobs.lake.posix import PosixLake
-from jobs.lake.status import Amended, status, whereabouts
+from jobs.lake.status import Amended, locate_file, status
 from offsets.commit_log import Ledger
 from offsets.errors import LedgerBroken
 from tests.support.lake_parts import a_lossy_lake, manifest_of
@@ -114,7 +114,7 @@ def test_an_open_move_of_the_newest_day_is_told(amended: Path, linked: bool) -> 
     found = status(PosixLake(amended), FIRST, due_at, NOW)
     assert found.unfinished_moves == (late.target,)
     assert found.days[1].amended == ((Amended(by=THIRD, rows=1),) if linked else ())
-    where = whereabouts(PosixLake(amended), manifest_of(amended, THIRD), late)
+    where = locate_file(PosixLake(amended), manifest_of(amended, THIRD), late)
     assert (where.source, where.ref) == tuple(
         path.relative_to(amended).as_posix() for path in (source, target if linked else source)
     )

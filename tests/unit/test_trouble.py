@@ -15,7 +15,7 @@ import pytest
 from offsets.errors import BrokerUnavailable, ConfigError, KafkaDailyError
 from offsets.kafka.client import Broker
 from offsets.kafka.reader import Stretch
-from offsets.kafka.trouble import CHECK, advice_for, cleaned
+from offsets.kafka.trouble import CHECK, advice_for, without_noise
 
 Answer = Callable[[socket.socket], None]
 
@@ -110,5 +110,5 @@ def test_a_broker_that_goes_away_while_records_are_read_is_not_waited_for_for_ev
 
 def test_no_secret_is_told() -> None:
     told = "FAIL [x] [thrd:sasl_ssl://b:1/bootstrap]: sasl_ssl://b:1/bootstrap: bad hunter2 (after 3ms in UP)"
-    assert cleaned(told, ["hunter2"]) == "b:1: bad ***"
+    assert without_noise(told, ["hunter2"]) == "b:1: bad ***"
     assert advice_for("something else") == CHECK

@@ -106,11 +106,11 @@ def test_a_checkpoint_names_each_partition_once_in_order() -> None:
 def test_a_checkpoint_goes_on_from_an_older_one_that_it_holds_unchanged() -> None:
     old = Checkpoint(topic=TOPIC, partitions=(part(4),))
     more = Checkpoint(topic=TOPIC, partitions=(part(4), part(0, partition=1)))
-    assert more.goes_on_from(old)
-    assert not old.goes_on_from(more)
+    assert more.continues(old)
+    assert not old.continues(more)
     for other in (part(5), part(4, Offsets([(2, 3)]))):
-        assert not Checkpoint(topic=TOPIC, partitions=(other,)).goes_on_from(old)
-    assert not replace(more, topic=replace(TOPIC, topic_id="other")).goes_on_from(old)
+        assert not Checkpoint(topic=TOPIC, partitions=(other,)).continues(old)
+    assert not replace(more, topic=replace(TOPIC, topic_id="other")).continues(old)
 
 
 @pytest.mark.parametrize("from_, seen, until", [(-1, 0, 0), (3, 2, 4), (0, 5, 4)])

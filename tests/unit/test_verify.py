@@ -246,7 +246,7 @@ def once(monkeypatch: pytest.MonkeyPatch, after: str, *do: Callable[[], None]) -
 
 
 @pytest.mark.parametrize("level", list(Level))
-@pytest.mark.parametrize("step", ["read_chain", "locate", "unknown_files", "strange_folders"])
+@pytest.mark.parametrize("step", ["read_chain", "locate", "unknown_files", "unknown_day_folders"])
 def test_a_run_that_commits_meanwhile_raises_no_alarm(
     amended: Path,
     topic: MemoryTopic,
@@ -1186,7 +1186,7 @@ def test_the_manifests_of_a_long_lake_are_not_held_together(tmp_path: Path, spoi
 def test_what_is_gone_at_the_second_look_is_logged(amended: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stranger = part(amended).with_name("more.parquet")
     stranger.write_bytes(b"x")
-    once(monkeypatch, "strange_folders", stranger.unlink)
+    once(monkeypatch, "unknown_day_folders", stranger.unlink)
     with structlog.testing.capture_logs() as said:
         assert problems(amended) == []
     (warning,) = [each for each in said if each["log_level"] == "warning"]
