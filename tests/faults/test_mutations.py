@@ -116,7 +116,7 @@ def _already_settled_by_the_day(patched: Patch) -> None:
     patched.setattr(
         jobs.task.classify.SettledOffsets, "settled", lambda self, offsets: np.zeros(len(offsets), dtype=bool)
     )
-    judge = jobs.task.task._Task._judge
+    judge = jobs.task.task._Task._classify
 
     def by_the_day(self: Any, batch: Any) -> None:
         decoded = self._decoder.decode(batch.value, batch.kafka_timestamp)
@@ -129,7 +129,7 @@ def _already_settled_by_the_day(patched: Patch) -> None:
         if not settled.all():
             judge(self, batch.keep(~settled))
 
-    patched.setattr(jobs.task.task._Task, "_judge", by_the_day)
+    patched.setattr(jobs.task.task._Task, "_classify", by_the_day)
 
 
 def _checkpoint_before_the_audit(patched: Patch) -> None:
