@@ -122,7 +122,7 @@ class History:
 
     @property
     def on_store(self) -> Lake:
-        """The lake, on the store that fails when told to."""
+        """The lake, on the store that fails at the planned change."""
         match self.store:
             case MemoryStore():
                 return MemoryLake(self.store)
@@ -158,8 +158,8 @@ class History:
         self.store.show()
         self.look(moving=False)
         if self.real:
-            found = verify(lake, None, lambda *_: None, Level.KAFKA, lambda: self.topic)
-            assert found.problems == (), found.problems
+            result = verify(lake, None, lambda *_: None, Level.KAFKA, lambda: self.topic)
+            assert result.problems == (), result.problems
             self.counts["lakes verified"] += 1
 
     def play_day(self, day: date, script: DayScript) -> None:
@@ -368,7 +368,7 @@ class History:
         return "done"
 
     def _revisions(self, day: date, expected: reference.Lake | None) -> dict[str, reference.Lake]:
-        """Tell by run what the lake holds: the revision that is there now, else the new one."""
+        """Return what the lake holds by run: the revision that is there now, else the new one."""
         manifest = self._manifest(day)
         ways = {manifest["run_id"]: self.lake} if manifest else {}
         return ways | ({"": expected} if expected else {})
@@ -411,7 +411,7 @@ class History:
             return
         newest = self._manifest(day)
         assert kind.startswith("reader"), f"{kind} was accepted"
-        assert sum(each["rows"] for each in newest["tally"]) == 0, f"{kind} was not noticed"
+        assert sum(tally["rows"] for tally in newest["tally"]) == 0, f"{kind} was not noticed"
 
     # -- runs
 
@@ -425,7 +425,7 @@ class History:
             accept_contract=self._accept.contract,
             accept_start=self._accept.start,
             accept_loss=frozenset(
-                (each.partition, each.from_offset, each.until_offset) for each in self._accept.loss
+                (lost.partition, lost.from_offset, lost.until_offset) for lost in self._accept.loss
             ),
         )
 
@@ -438,7 +438,7 @@ class History:
         )
 
     def pipeline(self, engine: LocalEngine, **changed: Any) -> Pipeline:
-        """Give what a run works with, by the rules in force."""
+        """Return what a run works with, by the rules in force."""
         columns = [Column("id", Scalar(Kind.STRING))]
         if self.rules.number_column:
             columns.append(Column("n", Scalar(Kind.BIGINT)))
@@ -478,13 +478,13 @@ class History:
         struck, made = self.store.injected, self.store.kinds.total()
         request = self._request(day)
         refusals = self.lake.refusals(self.known, request)
-        at_desk, told = self.pipeline(engine, **changed), ""
+        of_run, message = self.pipeline(engine, **changed), ""
         try:
-            outcome = run_day(at_desk, day)
+            outcome = run_day(of_run, day)
         except Crash:
             result = "crash"
         except KafkaDailyError as stopped:
-            result, told = type(stopped).__name__, str(stopped)
+            result, message = type(stopped).__name__, str(stopped)
         else:
             assert outcome.already or not refusals.must, f"done, and not refused with {refusals.must}"
             result = "done"
@@ -494,7 +494,7 @@ class History:
         if self.store.injected > struck and result in ("StoreFailed", "NotPublished", "AuditFailed"):
             result = "store"
         lawful = {"done", "crash", "store", *refusals.may, *also}
-        assert result in lawful, f"refused, and should not be: {told}"
+        assert result in lawful, f"refused, and should not be: {message}"
         self.counts["attempts of tasks that failed"] += script.failing and engine.jobs > 0
         self._note(day, request)
         self.look(moving=result != "done", day=day)
@@ -513,7 +513,7 @@ class History:
         self._candidates[manifest["run_id"]] = self.lake.settle(self.known, request, ends)
 
     def _days(self) -> list[date]:
-        return [each.day.date for each in self.lake.days]
+        return [settled.day.date for settled in self.lake.days]
 
     def _manifest(self, day: date) -> Any:
         path = self.folder / f"date={day}" / "_manifest.json"
@@ -527,7 +527,7 @@ class History:
         self.counts["days committed"] += 1
         for fate in Fate:
             self.counts[f"fate: {fate.name}"] += sum(
-                p.fate is fate for p in self.lake.days[-1].found.values()
+                p.fate is fate for p in self.lake.days[-1].placed.values()
             )
 
     def look(self, *, moving: bool, day: date | None = None) -> None:
@@ -597,7 +597,7 @@ class History:
 
     def _accept_loss(self, day: date, script: DayScript) -> None:
         logs = self.known.partitions.items()
-        lost = [each for number, log in logs if (each := self.lake.lost(number, log))]
+        lost = [loss for number, log in logs if (loss := self.lake.lost(number, log))]
         if lost:
             number, from_, until = lost[0]
             self._accept = replace(

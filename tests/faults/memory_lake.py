@@ -89,11 +89,11 @@ class MemoryStore:
 
     def reload(self) -> None:
         """Take what somebody made of the folder."""
-        folder, found = self.root / "lake", dict[int, bytearray]()
+        folder, texts = self.root / "lake", dict[int, bytearray]()
         self.names = {}
         for path in sorted(folder.rglob("*")):
             if path.is_file():
-                text = found.setdefault(path.stat().st_ino, bytearray(path.read_bytes()))
+                text = texts.setdefault(path.stat().st_ino, bytearray(path.read_bytes()))
                 self.names[path.relative_to(folder).as_posix()] = text
 
 
@@ -175,8 +175,8 @@ class MemoryLake:
     def stat(self, ref: str) -> Entry | None:
         if ref in self._store.names:
             return Entry(identity=id(self._store.names[ref]))
-        there = any(name.startswith(f"{ref}/") for name in self._store.names)
-        return Entry(identity=ref) if there else None
+        exists = any(name.startswith(f"{ref}/") for name in self._store.names)
+        return Entry(identity=ref) if exists else None
 
     def open_file(self, ref: str) -> BytesIO:
         try:
@@ -195,8 +195,8 @@ class MemoryLake:
 
     def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[str]:
         folders = {day_ref(day) for day in into}
-        found = ((ref, brought_by(ref)) for ref in self._late() if ref.split("/")[0] in folders)
-        return [ref for ref, day in found if day and day >= by]
+        late = ((ref, brought_by(ref)) for ref in self._late() if ref.split("/")[0] in folders)
+        return [ref for ref, day in late if day and day >= by]
 
     def _late(self) -> list[str]:
         return sorted(name for name in self._store.names if name.count("/") == 1 and brought_by(name))
@@ -277,14 +277,14 @@ class MemoryLake:
 
     def bring(self, source: str, target: str) -> bool:
         names = self._store.names
-        there, left = names.get(target), names.get(source)
-        if left is None and there is not None:
+        at_target, at_source = names.get(target), names.get(source)
+        if at_source is None and at_target is not None:
             return False
-        if left is None or (there is not None and there is not left):
+        if at_source is None or (at_target is not None and at_target is not at_source):
             raise LedgerBroken(expected=f"{source} or {target}", found="neither or two", do="Look.")
-        if there is None:
+        if at_target is None:
             with self._store.change("link"):
-                names[target] = left
+                names[target] = at_source
         with self._store.change("unlink"):
             del names[source]
         return True

@@ -58,7 +58,7 @@ def settle_all(trials: Iterator[tuple[Trial, str]], record: Record, what: str) -
 
 
 def settle(trial: Trial, *notes: str) -> None:
-    """Settle a trial; a failure tells which fault it was."""
+    """Settle a trial; a failure names its fault."""
     try:
         trial.settle()
     except BaseException as failed:

@@ -130,8 +130,8 @@ def played(seeds: range) -> Counter[str]:
                 for seed in seeds
             ]
             for seed, batch in batches:
-                found, failure = batch.result()
-                counts += found
+                batch_counts, failure = batch.result()
+                counts += batch_counts
                 if failure:
                     again = f"KAFKA_DAILY_HISTORIES={BATCH} {SEED}={seed} {AGAIN}"
                     pytest.fail(f"To play it again: {again}\n{failure}", pytrace=False)
@@ -172,56 +172,56 @@ def a_day(*arrivals: Arrival, change: Change | None = None) -> DayScript:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[History]:
-    history = History(tmp_path, Script(compacted=False, amend=True, days=[], afterwards=[]), Counter())
-    with history.in_place():
-        yield history
+def history(tmp_path: Path) -> Iterator[History]:
+    made = History(tmp_path, Script(compacted=False, amend=True, days=[], afterwards=[]), Counter())
+    with made.in_place():
+        yield made
 
 
-def delete(told: History, day: date) -> None:
-    shutil.rmtree(told.folder / f"date={day}")
-    told.store.reload()
-    told.store.plant()
+def delete(history: History, day: date) -> None:
+    shutil.rmtree(history.folder / f"date={day}")
+    history.store.reload()
+    history.store.plant()
 
 
-def build_again(told: History, day: date) -> None:
-    rebuild_day(told.pipeline(LocalEngine(told.topic)), day)
+def build_again(history: History, day: date) -> None:
+    rebuild_day(history.pipeline(LocalEngine(history.topic)), day)
 
 
 def test_a_day_without_its_manifest_is_not_rebuilt_by_rules_that_make_its_amendments_invalid(
-    told: History,
+    history: History,
 ) -> None:
     """The row lies in the day that it was brought to, and must not lie among the invalid ones as well."""
-    told.play_day(FIRST, a_day(ON_TIME))
-    told.play_day(SECOND, a_day(LATE))
-    told.play_day(THIRD, a_day(ON_TIME, change=Change("past", 0)))
-    delete(told, SECOND)
+    history.play_day(FIRST, a_day(ON_TIME))
+    history.play_day(SECOND, a_day(LATE))
+    history.play_day(THIRD, a_day(ON_TIME, change=Change("past", 0)))
+    delete(history, SECOND)
     with pytest.raises(AuditFailed):
-        build_again(told, SECOND)
+        build_again(history, SECOND)
 
 
-def test_a_day_that_was_rebuilt_without_its_manifest_can_be_rebuilt_again(told: History) -> None:
+def test_a_day_that_was_rebuilt_without_its_manifest_can_be_rebuilt_again(history: History) -> None:
     """Some of its late rows lie in earlier days, and others, invalid by the rules of then, are set aside."""
-    told.change(FIRST, Change("past", 0), a_day())
-    told.play_day(FIRST, a_day(ON_TIME))
-    told.play_day(SECOND, a_day(ON_TIME, DISORDER, LATE))
-    told.play_day(THIRD, a_day(ON_TIME, change=Change("past", 0)))
-    delete(told, SECOND)
+    history.change(FIRST, Change("past", 0), a_day())
+    history.play_day(FIRST, a_day(ON_TIME))
+    history.play_day(SECOND, a_day(ON_TIME, DISORDER, LATE))
+    history.play_day(THIRD, a_day(ON_TIME, change=Change("past", 0)))
+    delete(history, SECOND)
     for _ in range(2):
-        build_again(told, SECOND)
-        found = verify(PosixLake(told.folder), None, lambda *_: None, Level.RECORDS)
-        assert found.problems == ()
+        build_again(history, SECOND)
+        result = verify(PosixLake(history.folder), None, lambda *_: None, Level.RECORDS)
+        assert result.problems == ()
 
 
 def test_a_day_that_is_gone_can_be_rebuilt_while_late_rows_still_wait_to_be_brought_to_it(
-    told: History,
+    history: History,
 ) -> None:
-    told.play_day(FIRST, a_day(ON_TIME))
-    told.play_day(SECOND, a_day(ON_TIME))
+    history.play_day(FIRST, a_day(ON_TIME))
+    history.play_day(SECOND, a_day(ON_TIME))
     for arrival in (ON_TIME, LATE):
-        told.produce(THIRD, arrival)
-    told.attempt(THIRD, Attempt("kill", AFTER_THE_COMMIT, late_switched=False), a_day())
-    delete(told, SECOND)
-    build_again(told, SECOND)
-    told.before.clear()
-    told.settle(THIRD, a_day())
+        history.produce(THIRD, arrival)
+    history.attempt(THIRD, Attempt("kill", AFTER_THE_COMMIT, late_switched=False), a_day())
+    delete(history, SECOND)
+    build_again(history, SECOND)
+    history.before.clear()
+    history.settle(THIRD, a_day())

@@ -110,7 +110,7 @@ def visible(lake: Path) -> Counter[Coordinate]:
 
 @contextmanager
 def polled(lake: Path) -> Iterator[list[int]]:
-    """Read the lake all the while; give how many rows each look found, and fail where one came twice."""
+    """Read the lake all the while; return how many rows each look had, and fail where one came twice."""
     looks: list[int] = []
     twice: list[Counter[Coordinate]] = []
     done = threading.Event()

@@ -92,7 +92,7 @@ def variable(setting: str) -> str:
 
 
 def docker_answers() -> bool:
-    """Say whether there is a Docker daemon."""
+    """Return whether there is a Docker daemon."""
     try:
         client = docker.from_env(timeout=5)
     except docker.errors.DockerException:

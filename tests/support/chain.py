@@ -15,7 +15,9 @@ class Folders:
     """A lake of texts: what a `LedgerReader` gives."""
 
     def __init__(self, *manifests: Manifest) -> None:
-        self.texts: dict[date, bytes | None] = {each.day.date: to_json(each) for each in manifests}
+        self.texts: dict[date, bytes | None] = {
+            manifest.day.date: to_json(manifest) for manifest in manifests
+        }
 
     def days(self) -> list[date]:
         return sorted(self.texts)

@@ -89,7 +89,7 @@ def kafka_image() -> str:
 
 
 def kafka_version() -> str:
-    """Give the version of the broker's jars."""
+    """Return the version of the broker's jars."""
     [jar] = broker_jars().glob("kafka_2.13-*.jar")
     return jar.stem.removeprefix("kafka_2.13-")
 
@@ -162,14 +162,14 @@ def _binaries(runtime: Path) -> list[Path]:
 
 
 def _libraries(binaries: list[Path]) -> list[Path]:
-    """Give all system libraries that the binaries load, where the loader looks for them."""
+    """Return the paths of all system libraries that the binaries load."""
     command = ["ldd", *map(str, binaries)]
     listed = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
     )
-    found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", listed.stdout, re.MULTILINE)}
+    libraries = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", listed.stdout, re.MULTILINE)}
     inside = binaries[0].parents[1]
-    return sorted(path for path in found if not path.is_relative_to(inside))
+    return sorted(path for path in libraries if not path.is_relative_to(inside))
 
 
 def _reproducible(entry: tarfile.TarInfo) -> tarfile.TarInfo:

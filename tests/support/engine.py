@@ -182,7 +182,7 @@ def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Child(Protocol):
-    """Give a command line whose commands are processes of their own."""
+    """Makes a command line whose commands are processes of their own."""
 
     def __call__(self, config: Path) -> CommandLine: ...
 
