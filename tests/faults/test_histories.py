@@ -37,13 +37,13 @@ Record = Callable[[str, object], None]
 SEED: Final = "KAFKA_DAILY_HISTORY_SEED"
 HISTORIES: Final = 300
 PROOF: Final = 2_000
-"""So many histories are expected to show everything often."""
+"""How many histories must show every kind of event often."""
 BATCH: Final = 25
 REAL_EVERY: Final = 10
-"""Of so many seeds one writes Parquet."""
+"""One of this many seeds writes Parquet."""
 
 MEMORY_EVERY: Final = 4
-"""Of so many seeds the lakes of one are in memory."""
+"""One of this many seeds has its lakes in memory."""
 
 INJECTED: Final = {
     "fault: crash": 100,
@@ -100,9 +100,9 @@ INJECTED: Final = {
     "fate: GAP": 500,
     "fate: LOST": 100,
 }
-"""How often each thing happens at the least in PROOF histories, so that they cannot dry up silently."""
+"""The least number of each kind of event in PROOF histories, so that none disappears unnoticed."""
 FREQUENT: Final = 100
-"""What happens so often in PROOF histories must happen in HISTORIES of them too; what is rarer may not."""
+"""An event that is this frequent in PROOF histories must also happen in HISTORIES of them."""
 AGAIN: Final = "./run.sh test tests/faults/test_histories.py -k random"
 
 
@@ -121,7 +121,7 @@ def test_random_histories_end_in_the_lake_of_the_reference(record_property: Reco
 
 
 def played(seeds: range) -> Counter[str]:
-    """Play a batch for each seed, and return what happened how often."""
+    """Play a batch for each seed, and return how often each kind of event happened."""
     counts: Counter[str] = Counter()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         try:
@@ -141,12 +141,12 @@ def played(seeds: range) -> Counter[str]:
 
 
 def is_real(seed: int) -> bool:
-    """Return whether the histories of a seed write Parquet; one batch alone does what it did among others."""
+    """Return whether the histories of a seed write Parquet; it depends on the seed alone."""
     return seed % REAL_EVERY == 0
 
 
 def in_memory(seed: int) -> bool:
-    """Return whether the lakes of a seed are in memory, and no folders; of Parquet too, some are."""
+    """Return whether the lakes of a seed are in memory instead of folders; some of them hold Parquet."""
     return seed // REAL_EVERY % MEMORY_EVERY == 0 if is_real(seed) else seed % MEMORY_EVERY == 0
 
 
@@ -158,7 +158,7 @@ def too_seldom(counts: Counter[str]) -> dict[str, int]:
     return {what: counts[what] for what, least in INJECTED.items() if counts[what] < least // rarely}
 
 
-# -- smallest histories of what was found by playing
+# -- the smallest histories of defects that random ones have shown
 
 
 ON_TIME, DISORDER, LATE = (

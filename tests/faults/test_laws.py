@@ -1,4 +1,4 @@
-"""Every law has teeth: a lake that breaks it by hand is told, and the same lake untouched is not."""
+"""Every law refuses a lake that was changed to break it, and accepts the same lake unchanged."""
 
 from __future__ import annotations
 

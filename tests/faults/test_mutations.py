@@ -112,7 +112,7 @@ LATE_ROWS = (
 
 
 def _already_settled_by_the_day(patched: Patch) -> None:
-    """Take the day's start for what the checkpoint says: "below seen_until, and dated before the day"."""
+    """Ask the event time, not the checkpoint: settled is "below seen_until, and dated before the day"."""
     patched.setattr(
         jobs.task.classify.SettledOffsets, "settled", lambda self, offsets: np.zeros(len(offsets), dtype=bool)
     )
@@ -147,7 +147,7 @@ def _pending_as_one_range(patched: Patch) -> None:
 
 
 def _files_of_failed_attempts_kept(patched: Patch) -> None:
-    """Believe the folders instead of the reports of successful tasks."""
+    """Commit the files in the folders instead of those in the results of successful tasks."""
     real = jobs.task.small_files.merge_small_files
 
     def all_found(lake: Any, written: list[WrittenFile], folder: str, *rest: Any) -> list[WrittenFile]:
@@ -160,7 +160,7 @@ def _files_of_failed_attempts_kept(patched: Patch) -> None:
 
 
 def _until_below_seen_until(patched: Patch) -> None:
-    """Take the second of each two that the greater should be taken of."""
+    """Take the second of two values instead of the greater."""
 
     def greatest(*values: Any, **named: Any) -> Any:
         return values[1] if len(values) == 2 else max(*values, **named)
@@ -183,7 +183,7 @@ def _anchor_not_compared(patched: Patch) -> None:
 
 
 def _moves_not_finished_first(patched: Patch) -> None:
-    """Start the next day whatever the last one left open."""
+    """Start the next day without finishing the moves of the last one."""
     commit = jobs.daily._commit
     mine: list[Manifest] = []
 
@@ -216,10 +216,10 @@ def _unlink_before_the_targets_fsync(patched: Patch) -> None:
 
 def _rename_for_link(patched: Patch) -> None:
     def renamed(self: PosixLake, source: str, target: str) -> bool:
-        there = (self.root / source).exists()
-        if there:
+        existed = (self.root / source).exists()
+        if existed:
             (self.root / source).rename(self.root / target)
-        return there
+        return existed
 
     patched.setattr(PosixLake, "bring", renamed)
 
@@ -272,7 +272,7 @@ def _bounds_by_todays_zone_rules(patched: Patch) -> None:
 
 
 def _event_time_rounded(patched: Patch) -> None:
-    """Compare, and write, whole milliseconds."""
+    """Cut event times to whole milliseconds."""
     real = Decoder.decode
 
     def rounded(self: Any, *arguments: Any) -> Any:
@@ -303,7 +303,7 @@ def _a_wider_loss_accepted(patched: Patch) -> None:
 
 
 def _new_partitions_from_the_look_up(patched: Patch) -> None:
-    """Begin a partition that no day knows where the day begins, as a first day would."""
+    """Begin a new partition where the day begins, as on a first day."""
     real = offsets.kafka.offset_lookup._start
 
     def as_a_first_day(edges: Any, stable: int, start: Any, first_day: bool) -> Any:
@@ -317,7 +317,7 @@ def _rerun_leaves_moves_open(patched: Patch) -> None:
 
 
 def _late_policy_of_the_rerun(patched: Patch) -> None:
-    """Let the config of whoever finishes the moves decide, not the manifest."""
+    """Read the policy for late rows from the config of the finishing run, not from the manifest."""
     config: list[Late] = []
 
     def noted(pipeline: Any) -> LockHolder:
@@ -568,7 +568,7 @@ def _a_rebuilt_day(day: Any) -> Callable[[], None]:
 
 
 def _two_records_that_traded_places() -> None:
-    """A topic that was tampered with behind its anchor: as many rows, but not the same."""
+    """Replace records behind the anchor: as many rows, but others."""
     history = new_history()
     with history.in_place(), _folder_of(history):
         for arrival in (came(), came("early"), came()):
@@ -587,7 +587,7 @@ def _two_records_that_traded_places() -> None:
 
 
 def _a_zombie_in_an_orphan() -> None:
-    """A worker that outlived its run writes into its folder while that is removed."""
+    """Let a worker that outlived its run write into its folder while that is removed."""
     history = new_history()
     with _folder_of(history):
         lake = PosixLake(history.folder)
@@ -637,7 +637,7 @@ class _folder_of:
 
 @dataclass(frozen=True)
 class Mutation:
-    """A broken rule, the check that notices, and what it then says."""
+    """A broken rule, the check that notices it, and a part of the check's message."""
 
     breaks: Callable[[Patch], None]
     check: Callable[[], None]

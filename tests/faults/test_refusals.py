@@ -1,4 +1,4 @@
-"""A store that refuses: each refusal is told by its own kind, and a plain rerun ends in the reference."""
+"""A store that refuses: each refusal has its own error, and a plain rerun ends in the reference."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def refused(
             if not trial.store.injected:
                 trial.require()
                 return
-            if ended is None:  # staging is removed, and the lock's text taken away, as far as it goes
+            if ended is None:  # removing staging and the lock's text may fail
                 trial.require()
             else:
                 yield trial, ended
@@ -125,7 +125,7 @@ def test_a_lake_that_lost_its_links_after_the_commit_says_so_until_it_has_them_a
     trial = Trial(tmp_path, four_days(1), 2)
     without = Fault(
         at=2, error=errno.EPERM, of=LINKS, lasting=True
-    )  # the first link is the look whether it has
+    )  # the first link is a trial whether the store has links
     assert isinstance(trial.stopped(without), NotPublished)
     assert trial.committed
     for late in (Late.AMEND, Late.SET_ASIDE):

@@ -431,7 +431,7 @@ def test_open_moves_are_finished_whatever_the_config_says_by_now() -> None:
 
 
 def test_no_late_row_is_moved_out_of_a_day_that_a_power_loss_could_take() -> None:
-    """Else the rows lie in their days, and the run of the day that is gone brings them once more."""
+    """Otherwise the rows lie in their days, and a new run of the lost day brings them again."""
     for n in count(1):
         with memory_folder() as folder:
             trial = Trial(folder, four_days(1), 2)
@@ -445,7 +445,7 @@ def test_no_late_row_is_moved_out_of_a_day_that_a_power_loss_could_take() -> Non
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_day_follows_one_that_a_power_loss_could_take(seed: int) -> None:
-    """Else the disk may keep the later rename and lose the earlier one, and a day is missing for ever."""
+    """Otherwise the disk may keep the later rename and lose the earlier one: a day is missing for ever."""
     with memory_folder() as folder:
         trial = Trial(folder, four_days(1), 2)
         for number in (2, 3):
@@ -479,7 +479,9 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a lake with late rows of twenty days, killed just after the commit."""
     folder = tmp_path_factory.mktemp("committed")
     trial = Trial(folder, three_weeks(), 20)
-    trial.stopped(Fault(at=2, of=frozenset({"link"})))  # the first link is a look whether the store has them
+    trial.stopped(
+        Fault(at=2, of=frozenset({"link"}))
+    )  # the first link is a trial whether the store has links
     assert trial.committed
     assert len(list(trial.lake.glob("date=2026-05-21/_late/*/*.parquet"))) == 20
     assert not list(trial.lake.glob("date=*/late-*"))

@@ -1,6 +1,6 @@
-"""One topic twice: as the product reads it, and as the reference knows it; whatever happens, happens to both.
+"""One topic twice: for the product and for the reference; every change is made to both.
 
-Relies on `MemoryTopic`, which answers as a broker does. It never lets the two differ.
+Relies on `MemoryTopic`, which answers as a broker does. Never lets the two differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TwinTopic:
         self._open: list[tuple[memory_topic.Transaction, reference.Transaction, int]] = []
 
     def produce(self, day: date, arrival: Arrival) -> None:
-        """Produce one record, as an arrival says."""
+        """Produce the record of an arrival."""
         number = arrival.partition % len(self.known.partitions)
         arrived = micros(datetime.combine(day, time(arrival.hour), UTC))
         stamped = arrived + STAMPS.get(arrival.kind, 0) * HOUR
@@ -105,11 +105,11 @@ class TwinTopic:
             self.known.partitions[number].records.pop(at, None)
         self.memory.compact(number, offsets)
 
-    # -- what no topic that a lake was written from may do
+    # -- changes that no run may accept
 
     @contextmanager
     def broken(self, kind: str, number: int, lake: reference.Lake) -> Iterator[None]:
-        """Do something to the topic that no run may accept, and undo it at the end."""
+        """Change the topic in a way that no run may accept, and undo it at the end."""
         logs, life, known = self.memory.logs, self.memory.generation, self.known
         self.memory.logs = {
             part: memory_topic.Log(list(log.records), log.log_start, log.high) for part, log in logs.items()

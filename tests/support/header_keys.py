@@ -1,4 +1,4 @@
-"""Records whose headers have keys that are no UTF-8, which librdkafka alone can send."""
+"""Sends records whose header keys are not UTF-8, by librdkafka itself."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NO_TIMESTAMP = -1
 
 
 class Fate(Enum):
-    """Where a transaction stands."""
+    """The state of a transaction."""
 
     OPEN = auto()
     COMMITTED = auto()
@@ -164,7 +164,7 @@ class MemoryTopic:
         log.high += 1
         return log.high - 1
 
-    # -- what happens to topics
+    # -- changes of a topic
 
     def retain_from(self, partition: int, log_start: int) -> None:
         """Let retention take all below an offset."""
@@ -210,7 +210,7 @@ class MemoryTopic:
 
     @property
     def identity(self) -> TopicIdentity:
-        """Which topic it is at the moment."""
+        """The current identity of the topic."""
         return TopicIdentity(name=self.name, topic_id=f"topic-{self.generation}", cluster_id=self.cluster_id)
 
     def log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
@@ -255,7 +255,7 @@ class MemoryTopic:
         ]
 
     def rest(self) -> None:
-        """Hold nothing; nothing is held."""
+        """Do nothing: no connection is open."""
 
     def sample(
         self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False

@@ -1,4 +1,4 @@
-"""Processes by their ids: who runs below whom, and whether it is over."""
+"""Processes by their ids: their children, and whether they run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def until(holds: Callable[[], bool], seconds: float = WAIT) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """List the processes below one."""
+    """Yield the descendants of a process."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         children.setdefault(parent_of(int(folder.name)), []).append(int(folder.name))

@@ -1,4 +1,4 @@
-"""Three days of orders on a topic in memory, and the lakes that undisturbed runs make of them."""
+"""Three days of orders on a topic in memory, and the lakes that undisturbed runs make from them."""
 
 from __future__ import annotations
 

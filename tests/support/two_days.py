@@ -18,7 +18,7 @@ from tests.support.produce import Record, order, send
 
 DAYS = [FIRST, FIRST + timedelta(days=1)]
 ROWS = 30_000
-"""So many records a partition."""
+"""Records in each partition."""
 LATE = timedelta(hours=2)
 
 
