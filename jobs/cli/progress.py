@@ -38,7 +38,7 @@ class ProgressBar:
     """A bar that is filled by calls, or as an observer of a day's stages."""
 
     def __init__(self, bar: Progress, description: str) -> None:
-        """Begin; how much there is to do is not known yet."""
+        """Start a bar without a total, which is not known yet."""
         self._bar, self._task = bar, bar.add_task(description, total=None)
 
     def __call__(self, done: int, total: int) -> None:
@@ -46,7 +46,7 @@ class ProgressBar:
         self._bar.update(self._task, completed=done, total=total)
 
     def started(self, stage: Stage, day: date) -> None:
-        """Show the day and its stage; how much there is to do is not known yet."""
+        """Show the day and its stage, without a total yet."""
         description = f"{day}: {stage.value.replace('_', ' ')}"
         self._bar.update(self._task, description=description, completed=0, total=None)
 

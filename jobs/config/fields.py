@@ -218,7 +218,7 @@ def truth(value: object) -> bool:
 
 
 def secret(value: object) -> Secret:
-    """Hide a text, wherever it came from."""
+    """Return a text as a Secret."""
     text = required_text(value)
     return value if isinstance(value, Secret) else Secret(text)
 

@@ -623,7 +623,7 @@ def _killed_after(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def play_many(count: int, seed: int, *, real: bool, memory: bool) -> tuple[Counter[str], str]:
-    """Play random histories in this process; return the injected faults, and how one failed or None."""
+    """Play random histories in this process; return counts of faults, and how one failed or an empty text."""
     counts: Counter[str] = Counter()
     structlog.configure(processors=[_drop])
 
