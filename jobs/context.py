@@ -1,6 +1,6 @@
-"""What runs work with: once for a process its `Runtime`, once for each topic its `Pipeline`.
+"""What a run works with: a process has one `Runtime`, each topic one `Pipeline`.
 
-Opens everything when it is first needed, and closes it whatever happens. Decides nothing.
+Opens each part when it is first needed, and closes it whatever happens. Decides nothing.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Runtime:
             return self._spark
 
     def cancel(self) -> None:
-        """Let no Spark job go on; their topics then fail."""
+        """Cancel all Spark jobs; their topics then fail."""
         if self._spark is not None:
             self._spark.cancel()
 
@@ -148,4 +148,4 @@ def open_context(
 
 
 def _revealed(options: Mapping[str, str | Secret]) -> dict[str, str]:
-    return {name: each.reveal() if isinstance(each, Secret) else each for name, each in options.items()}
+    return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options.items()}

@@ -1,7 +1,7 @@
 """Logs: structured lines on stderr, for people on a terminal, one JSON document a line elsewhere.
 
-KAFKA_DAILY_LOG sets the level. Every document names what `bind` was given: topic, lake and run. Values are
-never secrets: nothing that holds one is logged.
+KAFKA_DAILY_LOG sets the level. Every document holds the names given to `bind`: topic, lake and run. Never
+logs a value that holds a secret.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ import structlog
 T = TypeVar("T")
 
 _names: dict[str, str] = {}
-"""What every document names."""
+"""Names that every document holds."""
 _scope: ContextVar[dict[str, str] | None] = ContextVar("_scope", default=None)
-"""What the documents of one topic name, where several run at once."""
+"""Names that the documents of one topic hold, where several topics run at once."""
 
 
 def for_people() -> bool:
-    """Return whether somebody reads stderr while it is written."""
+    """Return whether stderr is a terminal, so that a person reads it."""
     return sys.stderr.isatty()
 
 
@@ -43,7 +43,7 @@ def configure() -> None:
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *_renderers(),
         ],
-        # why a run stopped is an error, and always said
+        # errors are logged at every level: they hold why a run stopped
         wrapper_class=structlog.make_filtering_bound_logger(min(level, logging.ERROR)),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=False,
@@ -51,13 +51,13 @@ def configure() -> None:
 
 
 def bind(**names: str) -> None:
-    """Put names into every document from here on; inside `scoped`, into its own alone."""
+    """Put names into every later document; inside `scoped`, into the documents of that work alone."""
     scope = _scope.get()
     (_names if scope is None else scope).update(names)
 
 
 def scoped(work: Callable[..., T]) -> Callable[..., T]:
-    """Return work that binds names of its own."""
+    """Return `work` as a call that binds names of its own."""
 
     def run(*arguments: object) -> T:
         _scope.set({})
@@ -67,7 +67,7 @@ def scoped(work: Callable[..., T]) -> Callable[..., T]:
 
 
 def inherited(work: Callable[..., T]) -> Callable[..., T]:
-    """Return work for another thread, whose documents name what this thread's do."""
+    """Return `work` for another thread; its documents hold the names of this thread."""
     return partial(copy_context().run, work)
 
 
@@ -76,7 +76,7 @@ def _named(logger: object, method: str, event: MutableMapping[str, Any]) -> Muta
 
 
 def _with_topic(logger: object, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """Name the topic where several run: on a terminal too their lines come mixed."""
+    """Add the topic where several run: their lines come mixed, on a terminal too."""
     topic = (_scope.get() or {}).get("topic")
     return {"topic": topic, **event} if topic else event
 
@@ -92,7 +92,7 @@ def _renderers() -> list[structlog.typing.Processor]:
 
 
 def listen() -> None:
-    """Log what libraries and Python itself would write to stderr: warnings, errors that nobody can catch."""
+    """Log what libraries and Python would write to stderr: warnings, and errors that nobody can catch."""
     if not logging.getLogger().handlers:
         logging.getLogger().addHandler(_Libraries())
     warnings.showwarning = _warned
@@ -101,10 +101,10 @@ def listen() -> None:
 
 
 class _Libraries(logging.Handler):
-    """What libraries log, a line each; the traceback is left to whoever catches the error."""
+    """Logs one line for each record of a library, without its traceback: who catches the error logs that."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass a record on; a level between two of Python's own counts as the lower one."""
+        """Log a record; a level between two of Python's levels counts as the lower one."""
         level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
         try:
             text = record.getMessage()

@@ -1,4 +1,4 @@
-"""Where the parts that were set up lie: the jars, the shipped configuration.
+"""Where set-up has put its parts: the jars, the class archive, the shipped configuration.
 
 Reads the environment and the installation; changes nothing and downloads nothing.
 """
@@ -14,9 +14,9 @@ from offsets.errors import ConfigError
 
 def conf_folder() -> Path:
     """Return the folder of shipped configuration: inside the package, or beside it in a checkout."""
-    here = Path(__file__).resolve().parent
-    packed = here / "conf"
-    return packed if packed.is_dir() else here.parent / "conf"
+    package = Path(__file__).resolve().parent
+    packed = package / "conf"
+    return packed if packed.is_dir() else package.parent / "conf"
 
 
 def home() -> Path:
@@ -25,7 +25,7 @@ def home() -> Path:
 
 
 def class_archive() -> Path:
-    """Return the place of Java's archive of classes, in this environment: it fits these jars alone."""
+    """Return the path of Java's class archive: in this environment, since it fits these jars alone."""
     return Path(sys.prefix) / "classes.jsa"
 
 
@@ -35,11 +35,11 @@ def jars(kind: str) -> list[Path]:
     Raises:
         ConfigError: they were never resolved.
     """
-    found = sorted((home() / "jars" / kind).glob("*.jar"))
-    if not found:
+    files = sorted((home() / "jars" / kind).glob("*.jar"))
+    if not files:
         raise ConfigError(
             expected=f"jars in {home() / 'jars' / kind}",
             found="none",
             do="Run `./run.sh setup` once, or point KAFKA_DAILY_HOME at the folder that it made.",
         )
-    return found
+    return files

@@ -1,6 +1,6 @@
-"""The stages of one day, and who is told of them: the log, the progress bar, and whoever counts seconds.
+"""The stages of one day, and their observers: the log, the progress bar, and the count of seconds.
 
-Relies on the clock of the process alone. Never decides anything.
+Relies on the clock of the process alone. Decides nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ log = structlog.get_logger(__name__)
 
 
 class Stage(StrEnum):
-    """What a run of one day is at; log, JSON and progress bar use these words."""
+    """A step of one day's run; log, JSON and progress bar use these words."""
 
     PLAN = "plan"
     START_SPARK = "start_spark"
@@ -29,26 +29,26 @@ class Stage(StrEnum):
 
 
 class Observer(Protocol):
-    """Whoever wants to know what a run is at."""
+    """What follows the stages of a run."""
 
     def started(self, stage: Stage, day: date) -> None:
-        """Learn that a stage begins."""
+        """Note that a stage begins."""
         ...
 
     def counted(self, stage: Stage, done: int, total: int) -> None:
-        """Learn how much of a stage is done; tasks, or pieces of work of about one size."""
+        """Note how much of a stage is done, in tasks or in pieces of work of about one size."""
         ...
 
     def ended(self, stage: Stage, day: date, seconds: float, figures: Mapping[str, object]) -> None:
-        """Learn that a stage ended well, how long it took, and what it found."""
+        """Note that a stage ended well, its seconds and its figures."""
         ...
 
 
 class LogStages:
-    """Writes one line for each stage that ended well."""
+    """An observer that logs one line for each stage that ended well."""
 
     def started(self, stage: Stage, day: date) -> None:
-        """Write nothing: the line of the stage before tells that it ended."""
+        """Write nothing: the line of the stage before shows that this one begins."""
 
     def counted(self, stage: Stage, done: int, total: int) -> None:
         """Write nothing: a log is read afterwards."""
@@ -59,26 +59,26 @@ class LogStages:
 
 
 class DayStages:
-    """The stages of one day: who is told, and the seconds of each that ended."""
+    """The stages of one day: their observers, and the seconds of each stage that ended."""
 
     def __init__(self, day: date, observers: Sequence[Observer] = ()) -> None:
-        """Take who is told, beside the log."""
+        """Take the observers beside the log."""
         self.seconds: dict[str, float] = {}
         self._day, self._observers = day, (LogStages(), *observers)
 
     @contextmanager
     def observed(self, stage: Stage) -> Iterator[dict[str, object]]:
-        """Report a stage's begin and end; what is put into the result are its figures."""
+        """Report the begin and the end of a stage; yield the dict that its figures are put into."""
         began, figures = time.monotonic(), dict[str, object]()
-        for each in self._observers:
-            each.started(stage, self._day)
+        for observer in self._observers:
+            observer.started(stage, self._day)
         yield figures
         seconds = time.monotonic() - began
         self.seconds[stage.value] = round(seconds, 3)
-        for each in self._observers:
-            each.ended(stage, self._day, seconds, figures)
+        for observer in self._observers:
+            observer.ended(stage, self._day, seconds, figures)
 
     def counted(self, stage: Stage, done: int, total: int) -> None:
         """Report how much of a stage is done."""
-        for each in self._observers:
-            each.counted(stage, done, total)
+        for observer in self._observers:
+            observer.counted(stage, done, total)

@@ -1,7 +1,7 @@
 """The days of several topics, in one process and one Spark session.
 
-Topics run beside each other, the days of one topic one after another. Relies on a lake of its own for each
-topic. One that fails does not stop the others.
+Topics run at the same time, the days of one topic one after another. Relies on a lake of its own for each
+topic. A topic that fails does not stop the others.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ log = structlog.get_logger(__name__)
 T = TypeVar("T")
 SUFFIXES: Final = (".yaml", ".yml")
 AT_ONCE: Final = 4
-"""So many topics run at once: while the tasks of one fill the cores, others plan, audit and commit."""
+"""How many topics run at once: while the tasks of one fill the cores, others plan, audit and commit."""
 PATIENCE: Final = 20.0
-"""So many seconds topics are given to tidy up after a signal."""
+"""How many seconds topics have to tidy up after a signal."""
 CANCEL_SECONDS: Final = 0.2
-"""Jobs are cancelled so often meanwhile: one may begin after the signal, as where Spark only starts."""
+"""Seconds between two cancellations meanwhile: a job may begin after the signal, if Spark only starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,37 +64,37 @@ def configs_in(given: Sequence[Path]) -> list[Path]:
     Raises:
         ConfigError: a folder holds none, or cannot be listed.
     """
-    found: list[Path] = []
+    configs: list[Path] = []
     for path in given:
-        found += _yamls(path) if is_folder(path) else [path]
-    return found
+        configs += _yaml_files(path) if is_folder(path) else [path]
+    return configs
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder; whoever reads one that cannot be looked at learns why."""
+    """Return whether a path is a folder; False where that is not known: reading it fails with the cause."""
     try:
         return path.is_dir()
     except OSError:
         return False
 
 
-def _yamls(folder: Path) -> list[Path]:
+def _yaml_files(folder: Path) -> list[Path]:
     try:
-        seen = (path for path in folder.iterdir() if path.suffix in SUFFIXES)
-        found = sorted(path for path in seen if not path.name.startswith("."))  # an editor's own
+        files = (path for path in folder.iterdir() if path.suffix in SUFFIXES)
+        configs = sorted(path for path in files if not path.name.startswith("."))  # editors' swap files
     except OSError as error:
         raise ConfigError(
             expected=f"to list the configs in {folder}",
             found=str(error),
             do="Correct its rights, or --config.",
         ) from None
-    if not found:
+    if not configs:
         raise ConfigError(
             expected=f"a config in {folder}, one *.yaml for each topic",
             found="none",
             do="Name the folder that holds them, or the files themselves.",
         )
-    return found
+    return configs
 
 
 def run_topics(
@@ -104,7 +104,7 @@ def run_topics(
     run_day: Callable[[Pipeline, date], Outcome],
     ended: Callable[[TopicResult], None],
 ) -> list[TopicResult]:
-    """Run the days of each topic; `ended` is called with each result as it comes, from any thread.
+    """Run the days of each topic; call `ended` with each result as it comes, from any thread.
 
     Returns:
         One result for each config, in their order.
@@ -119,50 +119,51 @@ def run_topics(
             results[number] = TopicResult(config=path, failure=loaded)
         ended(results[number])
 
-    def work(over: threading.Event) -> None:
+    def work(done: threading.Event) -> None:
         try:
-            for number, (path, loaded) in _taken(waiting):
+            for number, (path, loaded) in _take(waiting):
                 logs.scoped(run_one)(number, path, loaded)
         finally:
-            over.set()
+            done.set()
 
     stopping = threading.Event()
-    # not join(): of a thread in whose join a signal arrives, Python before 3.13 believes that it has ended
-    over = [threading.Event() for _ in range(min(AT_ONCE, len(waiting)))]
-    threads = [threading.Thread(target=work, args=(each,), daemon=True) for each in over]
+    # events, not join(): after a signal during join() Python before 3.13 takes the thread for ended
+    ends = [threading.Event() for _ in range(min(AT_ONCE, len(waiting)))]
+    threads = [threading.Thread(target=work, args=(end,), daemon=True) for end in ends]
     try:
         for thread in threads:
             thread.start()
-        for each in over:
-            each.wait()
+        for end in ends:
+            end.wait()
     except KeyboardInterrupt:
         stopping.set()
         waiting.clear()
-        _wait_for_the_end(runtime, [each for each, thread in zip(over, threads, strict=True) if thread.ident])
+        started = [end for end, thread in zip(ends, threads, strict=True) if thread.ident]
+        _cancel_until_ended(runtime, started)
         raise
     return [results[number] for number in range(len(configs))]
 
 
-def _wait_for_the_end(runtime: Runtime, over: Sequence[threading.Event]) -> None:
+def _cancel_until_ended(runtime: Runtime, ends: Sequence[threading.Event]) -> None:
     deadline = time.monotonic() + PATIENCE
-    for each in over:
-        while not each.is_set() and time.monotonic() < deadline:
+    for end in ends:
+        while not end.is_set() and time.monotonic() < deadline:
             runtime.cancel()
-            each.wait(CANCEL_SECONDS)
+            end.wait(CANCEL_SECONDS)
 
 
-def _taken(waiting: deque[T]) -> Iterator[T]:
-    """Take what waits, until other threads have taken the rest."""
+def _take(waiting: deque[T]) -> Iterator[T]:
+    """Take one item after another; other threads may take from the same queue."""
     while True:
         try:
-            taken = waiting.popleft()
+            item = waiting.popleft()
         except IndexError:
             return
-        yield taken
+        yield item
 
 
 def _loaded(configs: Sequence[Path]) -> Iterator[tuple[Path, Settings | KafkaDailyError]]:
-    """Load each config; one that cannot run beside those before it is an error of its own."""
+    """Load each config; yield an error for one that is wrong, or cannot run beside those before it."""
     lakes = dict[Path, Path]()
     first: Settings | None = None
     for path in configs:
@@ -174,8 +175,8 @@ def _loaded(configs: Sequence[Path]) -> Iterator[tuple[Path, Settings | KafkaDai
             first = first or settings
             _require_same_spark(settings, first)
             yield path, settings
-        except KafkaDailyError as wrong:
-            yield path, wrong
+        except KafkaDailyError as error:
+            yield path, error
 
 
 def _require_own_lake(lake: Path, other: Path | None) -> None:

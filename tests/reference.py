@@ -5,7 +5,7 @@ watermark. A record has Kafka's stamp and an event time, or none that can be rea
 transaction's marker, or part of a transaction that is open, committed or aborted. What compaction took is
 simply not there.
 
-A `Request` is what one run is told: the day, the rules of its contract, what today's zone database says, the
+A `Request` is the input of one run: the day, the rules of its contract, what today's zone database says, the
 policy for late rows, and what a person accepted.
 
 A `Lake` is what the days hold that were settled. Every offset from a partition's first one up to its
@@ -15,8 +15,8 @@ that saw it (INVALID); the counts of that day alone (SKIPPED, BEFORE_FIRST); the
 the day it belongs to (PENDING); nowhere, since no reader is ever shown it (GAP); nowhere, since retention was
 faster and a person accepted that (LOST).
 
-`Lake.settle` gives the lake after one more day. `Lake.refusals` says which errors that day must end with, and
-which it may end with. Where a day ends in a partition is an argument: any end is correct, since what is not
+`Lake.settle` returns the lake after one more day. `Lake.refusals` returns the errors that this day must end
+with, and may end with. Where a day ends in a partition is an argument: any end is correct, since what is not
 seen yet is settled later; `Lake.end_is_lawful` says what "any" means. An offset, once placed, is placed again
 in one case only: a PENDING one, by the next day. `Lake.rebuild` reads a day's offsets again, under its rules
 or others; by others its own records may turn invalid and its invalid ones valid, and nothing else may change.
@@ -60,8 +60,8 @@ class Record:
     """One offset of a log; two records are the same only if they are one.
 
     `stamp` is Kafka's, in milliseconds, or None. `event_time` is in microseconds, or None where the payload
-    has none that can be read. `number` tells whether the payload's number is one; it is looked at only where
-    the contract has a column for it.
+    has none that can be read. `number` is whether the payload's number is one; it counts only where the
+    contract has a column for it.
     """
 
     stamp: int | None
@@ -73,7 +73,7 @@ class Record:
 
     @property
     def visible(self) -> bool:
-        """Tell whether a reader of committed records is shown it."""
+        """Return whether a reader of committed records sees it."""
         return not self.marker and (self.transaction is None or self.transaction.committed is True)
 
 
@@ -94,7 +94,7 @@ class Partition:
         return self.high
 
     def visible(self, from_: int, until: int) -> Iterator[tuple[int, Record]]:
-        """Give what a reader is shown of a range."""
+        """Yield the records of a range that a reader sees."""
         for offset in range(max(from_, self.log_start), min(until, self.last_stable)):
             if offset in self.records and self.records[offset].visible:
                 yield offset, self.records[offset]
@@ -107,7 +107,7 @@ class Partition:
         return None
 
     def append(self, record: Record) -> int:
-        """Take a record, and give its offset."""
+        """Append a record, and return its offset."""
         self.records[self.high] = record
         self.high += 1
         return self.high - 1
@@ -125,14 +125,14 @@ class Partition:
 
 @dataclass(slots=True)
 class Topic:
-    """A topic; `life` tells a recreated one from the one before it."""
+    """A topic; a recreated one has another `life`."""
 
     compacted: bool
     partitions: dict[int, Partition] = field(default_factory=dict)
     life: int = 0
 
     def copy(self) -> Topic:
-        """Give a copy that goes its own way."""
+        """Return an independent copy."""
         logs = {
             number: Partition(dict(log.records), log.log_start, log.high)
             for number, log in self.partitions.items()
@@ -171,12 +171,12 @@ class ZoneDatabase:
     moved_by: timedelta = timedelta()
 
     def utc_offset(self, zone: str, local: datetime) -> timedelta:
-        """Give a zone's distance from UTC at a local time."""
+        """Return a zone's distance from UTC at a local time."""
         distance = local.replace(tzinfo=ZoneInfo(zone)).utcoffset() or timedelta()
         return distance + (self.moved_by if local.date() >= self.moved_from else timedelta())
 
     def midnight(self, zone: str, day: date) -> int:
-        """Give a date's first instant."""
+        """Return a date's first instant."""
         local = datetime(day.year, day.month, day.day)
         return micros((local - self.utc_offset(zone, local)).replace(tzinfo=UTC))
 
@@ -192,7 +192,7 @@ class Day:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What a run is told."""
+    """The input of a run."""
 
     day: date
     rules: Rules
@@ -232,19 +232,19 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settled:
-    """One settled day: its bounds, its request, and what it found out that no earlier day had."""
+    """One settled day: its bounds, its request, and the places that it gave to offsets."""
 
     day: Day
     request: Request
     ends: Mapping[int, int]
-    found: Mapping[Coordinate, Place]
+    placed: Mapping[Coordinate, Place]
     lossy: bool
 
     def offsets(self, partition: int, *fates: Fate) -> list[int]:
         """List the offsets of a partition to which this day gave one of some fates."""
         return sorted(
             offset
-            for (part, offset), place in self.found.items()
+            for (part, offset), place in self.placed.items()
             if part == partition and place.fate in fates
         )
 
@@ -266,7 +266,7 @@ class Lake:
     first: Mapping[int, int] = field(default_factory=dict)
     seen_until: Mapping[int, int] = field(default_factory=dict)
     last: Mapping[int, tuple[int, Record]] = field(default_factory=dict)
-    """The last record below `seen_until` that a run was shown, by which another topic is told."""
+    """The last record below `seen_until` that a run saw; another topic has another one."""
     life: int = 0
 
     # -- what the next day goes on from
@@ -280,11 +280,11 @@ class Lake:
         )
 
     def from_offset(self, partition: int) -> int:
-        """Give the first offset that the next run needs."""
+        """Return the first offset that the next run needs."""
         return min([*self.pending(partition), self.seen_until[partition]])
 
     def bounds(self, request: Request) -> Day:
-        """Give a day's bounds: it begins where the day before ended, and ends by today's zone rules."""
+        """Return a day's bounds: it begins where the day before ended, and ends by today's zone rules."""
         zone = request.rules.zone
         end = request.zones.midnight(zone, request.day + DAY)
         if not self.days:
@@ -293,21 +293,21 @@ class Lake:
         return Day(request.day, start, max(start, end))
 
     def over(self, request: Request) -> int:
-        """Give the stamp (ms) from which on records arrived when the day and its grace were over."""
+        """Return the stamp (ms) from which on records arrived when the day and its grace were over."""
         return -(-(self.bounds(request).end + request.grace // timedelta(microseconds=1)) // 1000)
 
     def begin(self, log: Partition, request: Request) -> int:
-        """Give the offset at which a partition begins that no day has seen."""
+        """Return the offset at which a partition begins that no day has seen."""
         if self.days:
             return log.log_start
         start = self.bounds(request).start - request.rules.future // timedelta(microseconds=1)
-        found = log.first_stamped(-(-start // 1000))
-        return max(log.log_start, log.last_stable if found is None else found)
+        first = log.first_stamped(-(-start // 1000))
+        return max(log.log_start, log.last_stable if first is None else first)
 
     # -- when a run is refused
 
     def refusals(self, topic: Topic, request: Request) -> Refusals:
-        """Say which errors a run has to end with."""
+        """Return the errors that a run must end with, and may end with."""
         must, may = set[str](), set[str]()
         if self.days and not request.accept_contract and self._contract_changed(request):
             must.add("ContractChanged")
@@ -333,8 +333,8 @@ class Lake:
                     must.add("OffsetsLost")
             if log.last_stable < log.high:
                 may.add("BrokerBehind")
-                found = log.first_stamped(self.over(request))
-                if max(begin, log.high if found is None else found) > log.last_stable:
+                end = log.first_stamped(self.over(request))
+                if max(begin, log.high if end is None else end) > log.last_stable:
                     must.add("BrokerBehind")
         logs = topic.partitions.items()
         lost_now = {lost for number, log in logs if (lost := self.lost(number, log))}
@@ -348,14 +348,14 @@ class Lake:
         return moved or request.rules != before.request.rules
 
     def _log_changed(self, number: int, log: Partition, compacted: bool) -> set[str]:
-        """Look whether the log below `seen_until` still ends with the record that ended it."""
+        """Check that the log below `seen_until` still ends with the record that ended it."""
         seen = self.seen_until[number]
         if log.high < seen:
             return {"TopicChanged"}
         if log.last_stable < seen:
             return {"BrokerBehind"}
         at, record = self.last.get(number, (0, None))
-        shown = [each for _, each in log.visible(at, seen)]
+        shown = [visible for _, visible in log.visible(at, seen)]
         if record is not None and shown and shown[0] is record:
             shown.pop(0)
         elif record is not None and at >= log.log_start and not compacted:
@@ -363,7 +363,7 @@ class Lake:
         return {"TopicChanged"} if shown else set()
 
     def lost(self, number: int, log: Partition) -> tuple[int, int, int] | None:
-        """Give what retention took before it was settled: partition, first offset, one past the last."""
+        """Return what retention took before it was settled: partition, first offset, one past the last."""
         if number not in self.seen_until or self.from_offset(number) >= log.log_start:
             return None
         return number, self.from_offset(number), log.log_start
@@ -371,9 +371,9 @@ class Lake:
     # -- one day more
 
     def end_is_lawful(self, topic: Topic, request: Request, number: int, until: int) -> bool:
-        """Hold an end against what is right: never back, never beyond the LSO, behind all stamped before it.
+        """Return whether a day may end there: never back, never beyond the LSO, behind all stamped before it.
 
-        The last is promised only for logs that a sample shows whole.
+        The last rule holds only for logs that a sample shows whole.
         """
         log = topic.partitions[number]
         seen = max(self.seen_until.get(number, 0), log.log_start if number in self.seen_until else 0)
@@ -385,9 +385,9 @@ class Lake:
         )
 
     def settle(self, topic: Topic, request: Request, ends: Mapping[int, int]) -> Lake:
-        """Give the lake after a day that ends at some offset in each partition."""
+        """Return the lake after a day that ends at some offset in each partition."""
         day = self.bounds(request)
-        found: dict[Coordinate, Place] = {}
+        placed: dict[Coordinate, Place] = {}
         first, seen_until, last = dict(self.first), dict(self.seen_until), dict(self.last)
         for number, log in topic.partitions.items():
             if number not in first:
@@ -395,43 +395,43 @@ class Lake:
                 shown = list(log.visible(0, first[number]))
                 last |= {number: shown[-1]} if shown else {}
             for offset in [*self.pending(number), *range(seen_until[number], ends[number])]:
-                found[number, offset] = self._place(log, offset, request, day)
+                placed[number, offset] = self._place(log, offset, request, day)
             shown = list(log.visible(seen_until[number], ends[number]))
             last |= {number: shown[-1]} if shown else {}
             seen_until[number] = max(seen_until[number], ends[number])
-        lossy = any(place.fate is Fate.LOST for place in found.values())
-        settled = Settled(day=day, request=request, ends=dict(ends), found=found, lossy=lossy)
-        places = {**self.places, **found}
+        lossy = any(place.fate is Fate.LOST for place in placed.values())
+        settled = Settled(day=day, request=request, ends=dict(ends), placed=placed, lossy=lossy)
+        places = {**self.places, **placed}
         return Lake((*self.days, settled), places, first, seen_until, last, topic.life)
 
     def _place(self, log: Partition, offset: int, request: Request, day: Day) -> Place:
-        """Give one offset that is pending or new its place."""
+        """Return the place of one offset that is pending or new."""
         if offset < log.log_start:
             return Place(Fate.LOST, day.date)
         record = log.records.get(offset)
         if record is None or not record.visible:
             return Place(Fate.GAP, day.date)
-        days = [*(each.day for each in self.days), day]
+        days = [*(settled.day for settled in self.days), day]
         return place_of(record, request.rules, days, amend=request.amend)
 
     # -- a day again
 
     def rebuild(self, topic: Topic, day: date, rules: Rules, *, gone: bool = False) -> Lake | None:
-        """Give the lake after a day was read again under some rules; None where that must be refused.
+        """Return the lake after a day was read again under some rules; None where that must be refused.
 
         Each offset must meet the fate that it met before; only under other rules may records of the day's own
-        files trade places with invalid ones. A day that is `gone` left no word of its verdicts: what is known
-        is what stayed pending and what lies in earlier days, and only that has to come out as it was.
+        files trade places with invalid ones. A day that is `gone` left no record of its verdicts: only
+        the offsets that stayed pending, and those in earlier days, are known and must come out equal.
         """
-        at = next(number for number, each in enumerate(self.days) if each.day.date == day)
+        at = next(number for number, settled in enumerate(self.days) if settled.day.date == day)
         old, before = self.days[at], Lake(self.days[:at])
         request = replace(old.request, rules=rules)
-        found: dict[Coordinate, Place] = {}
-        for (number, offset), was in old.found.items():
+        placed: dict[Coordinate, Place] = {}
+        for (number, offset), was in old.placed.items():
             if was.fate is Fate.LOST:
-                if gone:  # and with it the word that the loss was accepted
+                if gone:  # and with it the record that the loss was accepted
                     return None
-                found[number, offset] = was
+                placed[number, offset] = was
                 continue
             now = before._place(topic.partitions[number], offset, request, old.day)
             if now.fate in (Fate.AMENDED, Fate.SET_ASIDE):
@@ -439,14 +439,14 @@ class Lake:
                 now = replace(now, fate=Fate.AMENDED if moved else Fate.SET_ASIDE)
             if not _may_become(was.fate, now.fate, gone=gone, same_rules=rules == old.request.rules):
                 return None
-            found[number, offset] = now
-        settled_here = {key: place for key, place in found.items() if place.fate is not Fate.PENDING}
-        days = (*self.days[:at], replace(old, found=found, request=request), *self.days[at + 1 :])
-        return replace(self, days=days, places={**self.places, **settled_here})
+            placed[number, offset] = now
+        final = {key: place for key, place in placed.items() if place.fate is not Fate.PENDING}
+        days = (*self.days[:at], replace(old, placed=placed, request=request), *self.days[at + 1 :])
+        return replace(self, days=days, places={**self.places, **final})
 
 
 def place_of(record: Record, rules: Rules, days: Sequence[Day], *, amend: bool) -> Place:
-    """Give a record that is shown its place, by the run of the last of all days so far."""
+    """Return the place of a visible record, by the run of the last of all days so far."""
     day, at = days[-1], record.event_time
     if record.tombstone and rules.skip_tombstones:
         return Place(Fate.SKIPPED, day.date)
@@ -458,7 +458,7 @@ def place_of(record: Record, rules: Rules, days: Sequence[Day], *, amend: bool) 
         return Place(Fate.PENDING, day.date)
     if at >= day.start:
         return Place(Fate.IN_DAY, day.date)
-    of = next(each.date for each in days if each.start <= at < each.end)
+    of = next(earlier.date for earlier in days if earlier.start <= at < earlier.end)
     return Place(Fate.AMENDED if amend else Fate.SET_ASIDE, day.date, of)
 
 

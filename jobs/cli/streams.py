@@ -1,7 +1,7 @@
-"""Standard streams that never fail: what is printed is no part of a run.
+"""Standard streams that never fail: a run does not depend on what it prints.
 
-A full disk under the log, or a reader that went away, must neither end a run between two days nor change its
-exit code. What cannot be written is lost, and the next line is tried again.
+A full disk under the log, or a reader that has closed the pipe, must neither end a run between two days nor
+change its exit code. Text that cannot be written is lost, and the next line is tried again.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from contextlib import suppress
 from typing import BinaryIO, Final, TextIO, cast
 
 PATIENCE: Final = 10.0
-"""Seconds that a reader without room is waited for, where the stream itself does not wait."""
+"""Seconds to wait for a slow reader, where the stream does not block by itself."""
 
 
 class _Unfailing(io.RawIOBase):
-    """A file descriptor that takes everything."""
+    """A file descriptor whose writes never fail."""
 
     def __init__(self, descriptor: int) -> None:
-        """Take the descriptor, and leave it open in the end."""
+        """Take the descriptor; never close it."""
         self._descriptor = descriptor
 
     def fileno(self) -> int:
@@ -41,7 +41,7 @@ class _Unfailing(io.RawIOBase):
         return len(data)
 
     def _written(self, rest: memoryview) -> int:
-        """Write what the reader has room for; one that is slow is waited for, a while."""
+        """Write as much as the reader takes, and wait for a slow reader; return the number of bytes."""
         try:
             return os.write(self._descriptor, rest)
         except BlockingIOError:
@@ -51,13 +51,13 @@ class _Unfailing(io.RawIOBase):
 
 
 def never_fail() -> None:
-    """Put streams that never fail in the place of stdout and stderr."""
+    """Replace stdout and stderr by streams that never fail."""
     _fill()
     sys.stdout, sys.stderr = _stream(1, sys.stdout), _stream(2, sys.stderr)
 
 
 def _fill() -> None:
-    """Open what was closed from 0 to 2; else the next file, such as a part of the lake, would be stdout."""
+    """Open the closed descriptors from 0 to 2; else the next file of the lake would become stdout."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)

@@ -1,4 +1,4 @@
-"""One YAML file to frozen settings: what a run knows before it looks at anything."""
+"""The configuration: one YAML file, loaded into frozen settings."""
 
 from jobs.config.loader import CONFIG_VARIABLE, KafkaSettings, LakeSettings, Settings, load
 from jobs.config.schema import Late

@@ -1,7 +1,7 @@
 """The rules between the keys of a configuration.
 
-Pure. Each check names the keys that it reads and is left out where one of them has a problem already,
-so that no message depends on a value that was not read. Column types are parsed here.
+Pure. Each check names the keys that it reads. It is skipped where one of them has a problem already, so that
+no message depends on a value that was not read. Column types are parsed here.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from jobs.record.rules import EventTimeRule, Rules
 Check = Callable[[ConfigFile, Problems], None]
 LEAST_TARGET: Final = ByteSize(1 << 20)
 MINIMUM_SHARE: Final = 8
-"""A default minimum is at most the target divided by this, a default target at least the minimum times it."""
+"""A default minimum is at most target / 8, a default target at least 8 x minimum."""
 
 
 def check(config: ConfigFile, problems: Problems) -> None:
@@ -79,9 +79,9 @@ def _type_problem(text: object) -> str | None:
 
 
 def _format(config: ConfigFile, problems: Problems) -> None:
-    for found in DECODERS[config.record.format].problems(rules(config)):
-        if not problems.touch(*found.unless):
-            problems.add(found.path, found.problem)
+    for problem in DECODERS[config.record.format].problems(rules(config)):
+        if not problems.touch(*problem.unless):
+            problems.add(problem.path, problem.problem)
 
 
 def _spark(config: ConfigFile, problems: Problems) -> None:
@@ -118,7 +118,7 @@ def file_sizes(config: ConfigFile) -> tuple[ByteSize, ByteSize]:
 
 
 def rules(config: ConfigFile) -> Rules:
-    """Return the rules of the records; of a key that could not be read they have the default."""
+    """Return the rules of the records, with the default of a key that could not be read."""
     record, time = config.record, config.event_time
     written = record.kafka_columns if "kafka_columns" in record.model_fields_set else None
     kept = DECODERS[record.format].kafka_columns if written is None else written
@@ -134,7 +134,7 @@ def rules(config: ConfigFile) -> Rules:
 
 
 def _type_of(text: object) -> ColumnType:
-    """Return a column's type; one that `_columns` has refused counts as a string."""
+    """Return a column's type; string for one that `_columns` has refused."""
     try:
         return parse_type(str(text))
     except ValueError:

@@ -1,7 +1,7 @@
 """How the text of one key becomes a value: durations, sizes, shares, dates, zones, names.
 
-Pure, but for the zone database. Every reader takes what YAML gave and raises InvalidValue with the reason,
-which never repeats the value.
+Pure, except for the zone database. Every reader takes a value of the YAML and raises InvalidValue with a
+reason, which never repeats the value.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from jobs.config.problems import close_to
 from jobs.config.secrets import Secret
 
 LONGEST = timedelta(days=20_000)
-"""Keeps every look-up by time after 1970, where Kafka's timestamps begin."""
+"""Every look-up by time stays after 1970, where Kafka's timestamps begin."""
 SHORTEST_PATIENCE = timedelta(seconds=1)
-"""A request gets a third of it, and librdkafka takes none below 10 ms."""
+"""A request gets a third of this, and librdkafka refuses less than 10 ms."""
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(r"(?:\d+(?:\.\d+)?(?:ms|[smhdw])\s*)+")
@@ -39,7 +39,7 @@ _MACHINE_ZONES = ("localtime", "posixrules", "Factory", "posix/", "right/")
 
 
 class InvalidValue(ValueError):
-    """A value is not what its key expects; `hint` may say more, but never the value."""
+    """A value is not what its key expects; `hint` may hold more, but never the value."""
 
     def __init__(self, hint: str = "") -> None:
         """Take the hint."""
@@ -48,7 +48,7 @@ class InvalidValue(ValueError):
 
 
 def revealed(value: object) -> object:
-    """Return a text that is no secret in this place."""
+    """Return the text of a secret, where the key needs no secret; any other value as it is."""
     return value.reveal() if isinstance(value, Secret) else value
 
 
@@ -80,7 +80,7 @@ def duration(value: object) -> timedelta:
 
 
 def patience(value: object) -> timedelta:
-    """Read how long a silent broker is tried."""
+    """Read how long to wait for a silent broker."""
     span = duration(value)
     if span < SHORTEST_PATIENCE:
         raise InvalidValue(f"it must be at least {SHORTEST_PATIENCE.total_seconds():g}s")
@@ -202,7 +202,7 @@ def folder(value: object) -> str:
 
 
 def dotted_path(value: object) -> tuple[str, ...]:
-    """Read `meta.created_at` as the names on the way."""
+    """Read `meta.created_at` as the names between its dots."""
     names = tuple(required_text(value).split("."))
     if not all(name.strip() for name in names):
         raise InvalidValue("a name between two dots is empty")
@@ -218,7 +218,7 @@ def truth(value: object) -> bool:
 
 
 def secret(value: object) -> Secret:
-    """Hide a text, wherever it came from."""
+    """Return a text as a Secret."""
     text = required_text(value)
     return value if isinstance(value, Secret) else Secret(text)
 

@@ -1,7 +1,7 @@
-"""One YAML file to frozen settings; every problem at once, each with its path.
+"""Loads one YAML file into frozen settings; reports every problem at once, each with its path.
 
 Relies on the file, the environment that it is given, and the files that the configuration names.
-Never talks to Kafka or Spark, never imports what decodes or writes, never shows a secret.
+Never calls Kafka or Spark, never imports a library that decodes or writes, never shows a secret.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _HIDDEN = frozenset({"username", "password", "key_password"})
 class KafkaSettings:
     """How to reach the broker: `client` for librdkafka, `spark` as options of Spark's Kafka source.
 
-    `timeout` is how long a silent broker is tried.
+    `timeout` is how long to wait for a silent broker.
     """
 
     bootstrap_servers: str
@@ -53,7 +53,7 @@ class LakeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """All that a configuration says, checked, in the file's own shape; `record` and its like are `rules`."""
+    """The checked configuration in the file's own shape; `rules` hold record, event_time and validity."""
 
     path: Path
     topic: str
@@ -124,7 +124,7 @@ def _wrong(file: Path, problems: Problems) -> ConfigError:
 
 
 def _fill(tree: Tree, path: KeyPath, references: References, problems: Problems) -> object:
-    """Fill in the references of a tree; below kafka.security they and all credentials become Secrets."""
+    """Replace the references in a tree; below kafka.security they and all credentials become Secrets."""
     match tree:
         case dict():
             return {key: _fill(value, (*path, key), references, problems) for key, value in tree.items()}

@@ -1,7 +1,7 @@
 """What is wrong with a configuration, collected until all of it is known.
 
-Pure. A problem names the path of the key and says what was expected and found; a value that may be
-secret is never shown. Nothing here raises.
+Pure. A problem names the path of the key, what was expected and what was found. Never shows a value that may
+be secret, and never raises.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Problems(dict[KeyPath, str]):
 
     def touch(self, *paths: KeyPath) -> bool:
         """Return whether a problem lies at, above or below one of the paths."""
-        return any(_share(path, found) for path in paths for found in self)
+        return any(_share(path, known) for path in paths for known in self)
 
 
 def _share(a: KeyPath, b: KeyPath) -> bool:
@@ -33,12 +33,12 @@ def _share(a: KeyPath, b: KeyPath) -> bool:
 
 
 def dotted(path: KeyPath) -> str:
-    """Write a path as `day.grace`; a key that would not print is written with escapes."""
+    """Write a path as `day.grace`; a key that cannot be printed is written with escapes."""
     return ".".join(key if key.isprintable() else repr(key) for key in path)
 
 
 def shown(value: object) -> str:
-    """Return what was found as text, without the value where it may be a secret."""
+    """Return a value as text for a message, without the value itself where it may be a secret."""
     match value:
         case None:
             return "nothing"

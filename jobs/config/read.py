@@ -1,7 +1,7 @@
 """Reads a tree into the sections of a configuration, key by key, so that one wrong key hides no other.
 
-Relies on pydantic for single fields, never for their error texts: only `shown` puts a value into a
-message. Rules between keys are not here but in `checks`.
+Relies on pydantic for single fields. Never uses pydantic's error texts, since they repeat values: only
+`shown` puts a value into a message. `checks` has the rules between keys.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def section_of(annotation: object) -> type[Section] | None:
 def read(model: type[Model], tree: object, problems: Problems, path: KeyPath = ()) -> Model:
     """Read a tree into a model, key by key, so that one wrong key hides no other.
 
-    What comes back holds each key that could be read and the defaults of the rest; a required key that
-    could not be read is absent, and `problems` says so.
+    The model holds each key that could be read and the defaults of the others. A required key that could not
+    be read is absent, and `problems` has it.
     """
     if not isinstance(tree, dict | None):
         problems.add(path, f"expected a mapping of {', '.join(model.model_fields)}, found {shown(tree)}")
@@ -37,15 +37,15 @@ def read(model: type[Model], tree: object, problems: Problems, path: KeyPath = (
     branch = tree if isinstance(tree, dict) and not unread else {}
     values: dict[str, Any] = {}
     for name in [name for name in branch if name not in model.model_fields]:
-        problems.add((*path, name), "unknown key" + _place_of(name, model))
+        problems.add((*path, name), "unknown key" + _known_keys(name, model))
     for name, field in model.model_fields.items():
-        here = (*path, name)
+        key_path = (*path, name)
         if inner := section_of(field.annotation):
-            values[name] = read(inner, branch.get(name), problems, here)
-        elif name in branch and here not in problems:
-            _read_value(model, name, branch[name], problems, here, values)
+            values[name] = read(inner, branch.get(name), problems, key_path)
+        elif name in branch and key_path not in problems:
+            _read_value(model, name, branch[name], problems, key_path, values)
         elif field.is_required() and not unread:
-            problems.add(here, f"is missing; expected {field.description}")
+            problems.add(key_path, f"is missing; expected {field.description}")
     return model.model_construct(set(branch) & set(values), **values)
 
 
@@ -54,12 +54,12 @@ def _read_value(
 ) -> None:
     field = model.model_fields[name]
     try:
-        one = model.__pydantic_validator__.validate_assignment(model.model_construct(), name, value)
+        assigned = model.__pydantic_validator__.validate_assignment(model.model_construct(), name, value)
     except ValidationError as error:
         hint = "" if isinstance(value, Secret) else _hint(error.errors(include_url=False)[0])
         problems.add(path, f"expected {field.description}, found {shown(value)}{hint}")
     else:
-        into[name] = getattr(cast(BaseModel, one), name)
+        into[name] = getattr(cast(BaseModel, assigned), name)
 
 
 def _hint(error: ErrorDetails) -> str:
@@ -70,7 +70,7 @@ def _hint(error: ErrorDetails) -> str:
     return f"; {cause.hint}" if isinstance(cause, InvalidValue) and cause.hint else ""
 
 
-def _place_of(name: str, model: type[BaseModel]) -> str:
+def _known_keys(name: str, model: type[BaseModel]) -> str:
     elsewhere = {key.rpartition(".")[2]: key for key in all_keys(ConfigFile)}
     return close_to(name, model.model_fields) or (
         f"; did you mean {elsewhere[name]}?"

@@ -1,7 +1,7 @@
-"""Values that must not be seen, and the references `${env:NAME}` and `${file:PATH}` that bring them in.
+"""Secrets, and the references `${env:NAME}` and `${file:PATH}` that stand for values.
 
-Relies on the environment that it is given, on the files that a reference names, and on pydantic to hide.
-Only `reveal` shows a secret: not repr, str, format, JSON or `dataclasses.asdict`.
+Relies on the environment that it is given, on the files that references name, and on pydantic for hiding.
+Only `reveal` shows a secret: never repr, str, format, JSON or `dataclasses.asdict`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 class Secret(SecretStr):
-    """A text that hides itself; `origin` says in words where it came from."""
+    """A text that hides itself; `origin` is where it came from, in words."""
 
     def __init__(self, value: str, origin: str = "a hidden value") -> None:
         """Hide a value."""
@@ -28,17 +28,17 @@ class Secret(SecretStr):
 
 
 class ResolvedText(str):
-    """A plain text that came out of a reference: usable, but not repeated in messages."""
+    """A text that came from a reference: usable, but never repeated in messages."""
 
     origin = "a referenced value"
 
 
 class Unresolved(ValueError):
-    """A reference that leads nowhere; the message says why, and shows no value."""
+    """A reference without a value; the message holds the reason, and no value."""
 
 
 class References:
-    """Fills in references from one environment and from files relative to one folder."""
+    """Replaces references by values from one environment, and from files relative to one folder."""
 
     def __init__(self, folder: Path, environ: Mapping[str, str]) -> None:
         """Take the folder of the config file and the environment."""

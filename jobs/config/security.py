@@ -1,6 +1,6 @@
-"""One description of a broker's security, as both Kafka clients want it.
+"""Turns the `kafka.security` section into the options of both Kafka clients.
 
-Relies on the PEM files that it names, which are read here: librdkafka gets their paths, the Java client
+Relies on the PEM files that the section names, and reads them: librdkafka gets their paths, the Java client
 their contents, since it wants key and certificate in one place and executors may not see the files.
 Names are from librdkafka's CONFIGURATION.md and Kafka's SslConfigs and SaslConfigs (KIP-651 for PEM).
 """
@@ -24,7 +24,7 @@ _LOGIN_KEYS = ("mechanism", "username", "password")
 _TLS_KEYS = ("ca", "certificate", "key", "key_password", "verify_hostname")
 _OLD_KEY = re.compile(r"-----BEGIN (RSA|DSA|EC) PRIVATE KEY-----")
 _PBES2 = bytes.fromhex("06092a864886f70d01050d")
-"""1.2.840.113549.1.5.13 (RFC 8018): an encryption that Kafka's PEM reader cannot undo on Java 17."""
+"""1.2.840.113549.1.5.13 (RFC 8018): Kafka's PEM reader cannot decrypt this on Java 17."""
 _JAAS_ESCAPES = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
 _MODULES = {
     Mechanism.PLAIN: "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -35,14 +35,14 @@ _MODULES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """The same security under the names of librdkafka and under those of the Java client."""
+    """The same options under librdkafka's names and under the Java client's names."""
 
     librdkafka: dict[str, str | Secret] = field(default_factory=dict)
     java: dict[str, str | Secret] = field(default_factory=dict)
 
 
 def client_options(security: SecuritySection, folder: Path, problems: Problems) -> ClientOptions:
-    """Return the options of both clients; note what is missing, contradictory or cannot be read."""
+    """Return the options of both clients; add what is missing, contradictory or unreadable to `problems`."""
     options = ClientOptions()
     if problems.touch((*_AT, "protocol")):
         return options
@@ -80,7 +80,7 @@ def _log_in(security: SecuritySection, options: ClientOptions, problems: Problem
 
 
 def jaas(mechanism: Mechanism, username: Secret, password: Secret) -> Secret:
-    """Write a login for `sasl.jaas.config`, quoted as Kafka's JaasConfig (a StreamTokenizer) reads it."""
+    """Return a login for `sasl.jaas.config`, quoted as Kafka's JaasConfig (a StreamTokenizer) reads it."""
     login = f"username={_quoted(username)} password={_quoted(password)}"
     return Secret(f"{_MODULES[mechanism]} required {login};")
 
@@ -165,7 +165,7 @@ def _identify(
 
 
 def _unlocks(password: Secret | None, key: _Pem, problems: Problems) -> bool:
-    """Return whether password and key go together and the Java client can decrypt it; note why not."""
+    """Return whether the password fits the key and the Java client can decrypt it, else add the problem."""
     encrypted = "-----BEGIN ENCRYPTED PRIVATE KEY-----" in key.text.reveal()
     if encrypted and password is None:
         problems.add((*_AT, "key_password"), "is missing; the private key is encrypted")

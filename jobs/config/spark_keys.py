@@ -1,6 +1,6 @@
 """Which of Spark's settings a configuration may hold, and which the job fixes, each with its reason.
 
-Knows names only: Spark itself checks the values.
+Checks names only: Spark itself checks the values.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIXED: Mapping[str, str] = {
     "spark.api.mode": _CLASSIC,
     "spark.ui.showconsoleprogress": "its bar would run through the job's own",
 }
-"""Lower-case key, or prefix that ends in `.*`, to the reason why the user cannot set it."""
+"""A lower-case key, or a prefix that ends in `.*`, and the reason why the user cannot set it."""
 
 _LOCAL = re.compile(r"local|local\[\s*(\*|[1-9]\d*)\s*(?:,\s*[1-9]\d*\s*)?\]")
 
@@ -59,6 +59,6 @@ def is_local(master: str) -> bool:
 
 def local_cores(master: str) -> int:
     """Count the tasks that a local master runs at once."""
-    found = _LOCAL.fullmatch(master.strip())
-    cores = found[1] if found else None
+    match = _LOCAL.fullmatch(master.strip())
+    cores = match[1] if match else None
     return (os.cpu_count() or 1) if cores == "*" else int(cores or 1)

@@ -1,8 +1,7 @@
 """YAML as it is written: every scalar stays text until a field of the schema reads it.
 
-So `no`, `1:30` and `0010` are never turned into something else. Relies on PyYAML's event parser.
-Duplicate keys, keys that are not text, anchors, aliases and tags are refused, each with its line.
-No message repeats a value, which may be a secret.
+So `no`, `1:30` and `0010` keep their text. Relies on PyYAML's event parser. Refuses duplicate keys, keys that
+are not text, anchors, aliases and tags, each with its line. Never repeats a value, which may be a secret.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ class NotYaml(ValueError):
 
 
 def parse(text: str, problems: Problems) -> Tree:
-    """Read one YAML document; note what is refused, and raise NotYaml where nothing can be read."""
+    """Read one YAML document; add refusals to `problems`; raise NotYaml where nothing can be read."""
     try:
         return _Builder(yaml.parse(text, Loader=yaml.SafeLoader), problems).document()
     except yaml.MarkedYAMLError as error:
@@ -36,7 +35,7 @@ def parse(text: str, problems: Problems) -> Tree:
         raise NotYaml("the file holds characters that YAML does not allow") from None
     except NotYaml:
         raise
-    except (ValueError, OverflowError):  # PyYAML's own, of "\UFFFFFFFF"
+    except (ValueError, OverflowError):  # PyYAML raises these for "\UFFFFFFFF"
         raise NotYaml("it is not YAML: an escape names a character that there is not") from None
 
 
@@ -69,7 +68,7 @@ def _kind(key: yaml.ScalarEvent) -> str:
 
 
 class _Builder:
-    """Turns parser events into a tree, noting what is refused on the way."""
+    """Turns parser events into a tree, and adds refusals to the problems."""
 
     def __init__(self, events: Iterator[yaml.Event], problems: Problems) -> None:
         self._events, self._problems = events, problems
@@ -130,15 +129,17 @@ class _Builder:
             keys.append((key, event))
             values.append(self._node(next(self._events), (*path, key)))
         pairs = {key: value for (key, _), value in zip(keys, values, strict=True)}
-        if flow and any(value is None or _torn(key) or _torn(value) for key, value in pairs.items()):
-            # The problem names no key: each may be the rest of a value, as in {password: one,two}.
+        if flow and any(
+            value is None or _half_bracketed(key) or _half_bracketed(value) for key, value in pairs.items()
+        ):
+            # the problem names no key, since a key may be the rest of a secret: {password: one,two}
             self._problems.add(path, f"a comma ends a value in the {{ }} of line {line}; {_FLOW_HINT}")
         else:
-            self._look_at(keys, path)
+            self._check_keys(keys, path)
         return pairs
 
-    def _look_at(self, keys: list[tuple[str, yaml.Event]], path: KeyPath) -> None:
-        """Note the keys that are not text, and those that are there twice."""
+    def _check_keys(self, keys: list[tuple[str, yaml.Event]], path: KeyPath) -> None:
+        """Add the keys that are not text, and duplicate keys, to the problems."""
         lines: dict[str, int] = {}
         for key, event in keys:
             line = _line(event)
@@ -158,6 +159,6 @@ class _Builder:
             lines.setdefault(key, line)
 
 
-def _torn(part: Tree) -> bool:
-    """Return whether a text has lost one half of a pair of brackets, as `decimal(10` has."""
+def _half_bracketed(part: Tree) -> bool:
+    """Return whether a text has half a pair of brackets, as in `decimal(10`."""
     return isinstance(part, str) and any(part.count(a) != part.count(b) for a, b in ("()", "<>"))

@@ -1,7 +1,7 @@
 """The types that a column of a record can have, and the names that it cannot.
 
-Relies on the standard library alone, because every command and every task imports it.
-Never guesses: a type that is not understood to its last character is a ValueError that says what to write.
+Relies on the standard library alone, because every command and every task imports it. Never guesses: a type
+that is not understood to its last character is a ValueError with the correct form.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ MAX_DEPTH = 32
 """How deep a type may nest; a record may nest 64 levels deep."""
 
 RESERVED = ("date", "event_time", "kafka_")
-"""Names that only the lake uses, in any case; the last one is a prefix. Readers replace `date` by the day."""
+"""Names of the lake's own columns, in any case; the last is a prefix. Readers take `date` from the folder."""
 
 _KINDS = {kind.value: kind for kind in Kind} | {
     "integer": Kind.INT,
@@ -114,7 +114,7 @@ def name_problem(name: str) -> str | None:
 
 
 def field_problem(name: str) -> str | None:
-    """Return why no field at all can have a name, or None."""
+    """Return why neither a column nor a field can have a name, or None."""
     if not name.strip():
         return "a name must not be empty"
     if any(char in '"\\' or ord(char) < 0x20 or 0x7F <= ord(char) < 0xA0 for char in name):
@@ -135,18 +135,18 @@ def duplicate_name(columns: tuple[Column, ...]) -> str | None:
 
 
 def parse_type(text: str) -> ColumnType:
-    """Read a type as Spark's DDL writes it, to its last character.
+    """Read a type in the syntax of Spark's DDL, to its last character.
 
-    A field name with other characters than letters, digits and `_` stands in backticks.
+    A field name with other characters than letters, digits and `_` needs backticks.
     """
     parser = _Parser(text)
-    found = parser.type(depth=1)
+    type = parser.type(depth=1)
     parser.end()
-    return found
+    return type
 
 
 def ddl(type: ColumnType) -> str:
-    """Write a type in its one canonical form, which `parse_type` reads back to the same type."""
+    """Write a type in its canonical form; `parse_type` reads it back as the same type."""
     match type:
         case Scalar(kind):
             return kind.value
@@ -165,7 +165,7 @@ def _quoted(name: str) -> str:
 
 
 class _Parser:
-    """Read a type from left to right, one token ahead."""
+    """Reads a type from left to right, one token ahead."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -193,15 +193,15 @@ class _Parser:
         return self.tokens[self.at - 1]
 
     def sees(self, mark: str) -> bool:
-        """Take a mark where it is the next token."""
-        found = self.at < len(self.tokens) and self.tokens[self.at] == ("mark", mark)
-        self.at += found
-        return found
+        """Return whether a mark is the next token, and take it."""
+        is_next = self.at < len(self.tokens) and self.tokens[self.at] == ("mark", mark)
+        self.at += is_next
+        return is_next
 
     def need(self, mark: str) -> None:
         if not self.sees(mark):
-            found = f"`{self.tokens[self.at][1]}`" if self.at < len(self.tokens) else "its end"
-            raise self.wrong(f"expected `{mark}`, found {found}")
+            next_token = f"`{self.tokens[self.at][1]}`" if self.at < len(self.tokens) else "its end"
+            raise self.wrong(f"expected `{mark}`, found {next_token}")
 
     def end(self) -> None:
         if self.at < len(self.tokens):

@@ -1,7 +1,7 @@
-"""Payloads to typed columns and event times, or to a cause.
+"""Decodes values to typed columns and event times, or to a cause; takes and returns Arrow arrays.
 
-Relies on the format of the rules for columns, and on `event_time` for Kafka's own times; Arrow in, Arrow out.
-Never lets a record's verdict depend on its neighbours: a batch decodes as its records do one by one.
+Relies on the format of the rules for columns, and on `event_time` for Kafka's own times. Never lets a
+record's verdict depend on its neighbours: a batch decodes exactly as its records do one by one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.record.columns import duplicate_name, name_problem
-from jobs.record.event_time import OUT_OF_YEARS, Faults, where, within_years
+from jobs.record.event_time import OUT_OF_YEARS, Faults, faults_where, within_years
 from jobs.record.formats import DECODERS
 from jobs.record.rules import Rules
 from jobs.record.schema import HEADERS, INSTANT
@@ -23,7 +23,7 @@ NO_KAFKA_TIMESTAMP = "No Kafka timestamp"
 
 
 def day_schema(rules: Rules) -> pa.Schema:
-    """Return the columns of a day's files: when and where, what Kafka says, then the record's own."""
+    """Return the columns of a day's files: event time, coordinate, Kafka's columns, then the record's own."""
     kafka = {"key": pa.field("kafka_key", pa.binary()), "headers": pa.field("kafka_headers", HEADERS)}
     return pa.schema(
         [
@@ -39,12 +39,12 @@ def day_schema(rules: Rules) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """What the payloads of a batch hold, one slot a record.
+    """The values of a batch, one slot a record.
 
-    `columns` are the record's own in the order of `day_schema`, and mean nothing where the record is invalid:
-    the writer leaves such rows out anyway, and to blank them would copy all columns for one bad record.
-    `event_time` is in microseconds since the epoch, UTC, and null for an invalid record; `cause` is null
-    for a valid one.
+    `columns` are the record's own in the order of `day_schema`. They mean nothing where the record is
+    invalid: the writer leaves such rows out, and blanking them would copy all columns for one bad record.
+    `event_time` is in microseconds since the epoch, UTC, and null for an invalid record; `cause` is null for
+    a valid one.
     """
 
     columns: list[pa.Array]
@@ -56,20 +56,21 @@ class Decoder:
     """Decodes the records of one topic; built once per task."""
 
     def __init__(self, rules: Rules) -> None:
-        """Compile the rules; rules by which nothing can be decoded are a ValueError."""
-        wrong = [*map(name_problem, (column.name for column in rules.columns)), duplicate_name(rules.columns)]
-        if any(wrong):
-            raise ValueError("; ".join(filter(None, wrong)))
+        """Compile the rules; raise ValueError where nothing can be decoded by them."""
+        names = [column.name for column in rules.columns]
+        problems = [*map(name_problem, names), duplicate_name(rules.columns)]
+        if any(problems):
+            raise ValueError("; ".join(filter(None, problems)))
         self._format = DECODERS[rules.format]
         self._read = self._format.reader(rules)
 
     def decode(self, values: pa.BinaryArray, kafka_timestamp: pa.TimestampArray) -> Decoded:
         """Decode a batch; a record's columns, event time and cause depend on that record alone."""
         read = self._read(values)
-        times, untimed = read.event_time or _kafka_times(kafka_timestamp)
-        faults = read.unmade | untimed | read.unread
+        times, time_faults = read.event_time or _kafka_times(kafka_timestamp)
+        faults = read.field_faults | time_faults | read.value_faults
         if values.null_count and not self._format.keeps_null_values:
-            faults |= where(values.is_null(), NO_VALUE)
+            faults |= faults_where(values.is_null(), NO_VALUE)
         return Decoded(
             columns=read.columns, event_time=_nulled(times, faults), cause=_causes(faults, len(values))
         )
@@ -81,8 +82,8 @@ def _kafka_times(stamps: pa.TimestampArray) -> tuple[pa.Int64Array, Faults]:
     faults: Faults = {}
     if times.null_count:
         outside = pc.and_(times.is_null(), micros.is_valid())
-        faults = where(outside, f"{OUT_OF_YEARS} - Kafka timestamp")
-        faults |= where(micros.is_null(), NO_KAFKA_TIMESTAMP)
+        faults = faults_where(outside, f"{OUT_OF_YEARS} - Kafka timestamp")
+        faults |= faults_where(micros.is_null(), NO_KAFKA_TIMESTAMP)
     return times, faults
 
 

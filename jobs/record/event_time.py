@@ -1,7 +1,7 @@
-"""Times as records write them, to microseconds since the epoch in UTC.
+"""Reads the times of records, to microseconds since the epoch in UTC.
 
 Relies on RFC 3339, section 5.6, whose note allows a space for the T, and on PEP 495 for local times.
-Never rounds: a fraction is cut to microseconds. What Arrow reads at once, `instant` reads the same.
+Never rounds: a fraction is cut to microseconds. Arrow's fast path and `instant` read every time alike.
 """
 
 from __future__ import annotations
@@ -52,27 +52,27 @@ _FEW = 32
 _NO_TEXT = pa.scalar(None, pa.string())
 
 
-def where(flags: pa.BooleanArray, cause: str) -> Faults:
-    """Return a cause for each index whose flag is set; null is not set."""
+def faults_where(flags: pa.BooleanArray, cause: str) -> Faults:
+    """Return a fault for each index whose flag is set; null is not set."""
     return dict.fromkeys(pc.indices_nonzero(flags).to_pylist(), cause)
 
 
 def with_path(path: str, faults: Faults) -> Faults:
-    """Add to each cause the path of its value, as msgspec does."""
+    """Add the path of the value to each cause, as msgspec does."""
     return {index: f"{cause} - at `{path}`" for index, cause in faults.items()}
 
 
 def instant(text: str, zone: ZoneInfo | None) -> int:
-    """Read one time, exactly; a ValueError says in a fixed sentence why it cannot be read.
+    """Read one time exactly; raise ValueError with a fixed sentence where it cannot be read.
 
     A time without a zone is read in `zone`: as the first of two instants, and in a gap by the offset before
-    the gap (PEP 495, fold=0). Where `zone` is None it is refused.
+    the gap (PEP 495, fold=0). It is refused where `zone` is None.
     """
-    found = _RFC3339.fullmatch(text)
-    if found is None:
+    match = _RFC3339.fullmatch(text)
+    if match is None:
         raise ValueError(NOT_A_TIME)
-    year, month, day, hour, minute, second = map(int, found.groups()[:6])
-    fraction, utc, sign, hours, minutes = found.groups()[6:]
+    year, month, day, hour, minute, second = map(int, match.groups()[:6])
+    fraction, utc, sign, hours, minutes = match.groups()[6:]
     if year == 0:
         raise ValueError(OUT_OF_YEARS)
     if second == 60:
@@ -110,11 +110,11 @@ def instants(texts: pa.StringArray, zone: ZoneInfo | None) -> tuple[pa.Int64Arra
     if micros.null_count == texts.null_count:
         return micros, {}
     left = pc.indices_nonzero(pc.and_(texts.is_valid(), micros.is_null())).to_pylist()
-    return _slow(texts.to_pylist(), zone, micros, left)
+    return _read_one_by_one(texts.to_pylist(), zone, micros, left)
 
 
 def _mixed(texts: pa.StringArray, zone: ZoneInfo | None) -> pa.Int64Array:
-    """Read the shapes that Arrow reads as RFC 3339 does; any other is null, for the slow path to read."""
+    """Read the forms that Arrow reads as RFC 3339 does; any other is null, and left to the slow path."""
     if pc.any(pc.match_substring_regex(texts, _LONG)).as_py():
         texts = pc.replace_substring_regex(texts, _LONG, r"\1")
     zoned = pc.or_(_ends_in_z(texts), pc.match_substring_regex(texts, _OFFSET))
@@ -122,8 +122,8 @@ def _mixed(texts: pa.StringArray, zone: ZoneInfo | None) -> pa.Int64Array:
     if zone is None or _all(zoned):
         return micros
     local = pc.match_substring_regex(texts, _LOCAL)
-    there = _cast(pc.if_else(local, pc.binary_join_element_wise(texts, "Z", ""), _NO_TEXT))
-    return pc.coalesce(micros, within_years(_shifted(within_years(there), zone)))
+    local_micros = _cast(pc.if_else(local, pc.binary_join_element_wise(texts, "Z", ""), _NO_TEXT))
+    return pc.coalesce(micros, within_years(_shifted(within_years(local_micros), zone)))
 
 
 def _shifted(local: pa.Int64Array, zone: ZoneInfo) -> pa.Int64Array:
@@ -134,9 +134,9 @@ def _shifted(local: pa.Int64Array, zone: ZoneInfo) -> pa.Int64Array:
 
 
 def _steady_offset(hour: int, zone: ZoneInfo) -> int | None:
-    """Return the offset that holds through a whole local hour since the epoch, or None.
+    """Return the offset that holds for a whole local hour since the epoch, or None.
 
-    No zone ever changed its offset and back within one hour, so it is enough that both ends are equal.
+    No zone ever changed its offset and back within one hour, so equal offsets at both ends are enough.
     """
     try:
         ends = [_local_offset(_EPOCH + timedelta(hours=end), zone) for end in (hour, hour + 1)]
@@ -146,10 +146,10 @@ def _steady_offset(hour: int, zone: ZoneInfo) -> int | None:
 
 
 def _ends_in_z(texts: pa.StringArray) -> pa.BooleanArray:
-    """Return which texts Arrow's cast reads as RFC 3339 does, if it takes them at all.
+    """Return which texts Arrow's cast, if it accepts them, reads as RFC 3339 does.
 
-    A text that the cast takes, that ends in Z and has 20 to 27 characters, has seconds, and at most six
-    digits behind them.
+    An accepted text with a Z at its end and 20 to 27 characters has seconds, and at most six digits behind
+    them.
     """
     ends, width = pc.ends_with(texts, "Z"), pc.binary_length(texts)
     if _between(width, 20, 27):
@@ -168,7 +168,7 @@ def _all(flags: pa.BooleanArray) -> bool:
 
 
 def _cast(texts: pa.StringArray) -> pa.Int64Array:
-    """Read by Arrow; what it refuses is null, and so are a few neighbours, for the slow path to read."""
+    """Read by Arrow; a text that it refuses and its neighbours are null, and left to the slow path."""
     try:
         return texts.cast(INSTANT).cast(pa.int64())
     except pa.ArrowInvalid:
@@ -190,7 +190,7 @@ def _within(numbers: pa.Int64Array, least: int, most: int) -> pa.Int64Array:
     return pc.if_else(inside, numbers, pa.scalar(None, pa.int64()))
 
 
-def _slow(
+def _read_one_by_one(
     texts: list[str], zone: ZoneInfo | None, micros: pa.Int64Array, left: list[int]
 ) -> tuple[pa.Int64Array, Faults]:
     values, faults = micros.to_pylist(), Faults()
@@ -207,12 +207,12 @@ def epochs(counts: pa.Int64Array, format: TimeFormat) -> tuple[pa.Int64Array, Fa
     unit = UNITS[format]
     inside = _within(counts, -(-FIRST // unit), LAST // unit)
     outside = pc.and_(inside.is_null(), counts.is_valid())
-    return pc.multiply(inside, unit), where(outside, OUT_OF_YEARS)
+    return pc.multiply(inside, unit), faults_where(outside, OUT_OF_YEARS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeReader:
-    """How a column's times are written; RFC 3339 with a zone, unless it is the event time's."""
+    """Reads one column's times: RFC 3339 with a zone, unless the rules of the event time say otherwise."""
 
     format: TimeFormat = TimeFormat.ISO8601
     zone: ZoneInfo | None = None
@@ -229,8 +229,8 @@ class TimeReader:
 def read_event_times(
     written: pa.Array, reader: TimeReader, path: tuple[str, ...]
 ) -> tuple[pa.Int64Array, Faults]:
-    """Read what the field at `path` holds; a missing event time is a fault like any other."""
+    """Read the event times of the field at `path`; a missing one is a fault too."""
     times, faults = reader.read(written)
     if written.null_count:
-        faults |= where(written.is_null(), NO_EVENT_TIME)
+        faults |= faults_where(written.is_null(), NO_EVENT_TIME)
     return times, with_path(f"$.{'.'.join(path)}", faults)

@@ -1,6 +1,6 @@
-"""The rules of a contract as a task carries them: what decides a record's verdict and bytes.
+"""The rules of a contract in the form that tasks use: what decides a record's verdict and bytes.
 
-Pure. Built by the config, sent to every task, and written into the manifest as the contract.
+Pure. The config builds the rules; every task gets them; the manifest holds them as the contract.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from jobs.record.columns import Column, ddl, parse_type
 from offsets.contract import Contract
 
 DECODER_VERSION = 1
-"""Increased whenever the decoder would judge or write any record differently."""
+"""Increased whenever the decoder classifies or writes any record differently."""
 
 
 class RecordFormat(StrEnum):
@@ -42,7 +42,7 @@ class Tombstones(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimeRule:
-    """Where a record says when it happened; an empty `path` means Kafka's own timestamp."""
+    """Where a record holds its event time; an empty `path` means Kafka's own timestamp."""
 
     path: tuple[str, ...]
     format: TimeFormat
@@ -51,7 +51,7 @@ class EventTimeRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """All that decides verdict and bytes of a record, apart from the day's bounds."""
+    """All that decides verdict and bytes of a record, beside the day's bounds."""
 
     format: RecordFormat
     columns: tuple[Column, ...]

@@ -1,7 +1,7 @@
 """Spark: its session, Kafka's records as a frame, and the job that settles them.
 
-The only module that imports pyspark. Spark plans, reads, distributes and retries; what a task does is the
-sink's. Relies on jars that set-up has resolved; nothing is downloaded at run time.
+The only module that imports pyspark. Spark plans, reads, distributes and retries; jobs/task/task.py is what a
+task does. Relies on jars that set-up has resolved. Never downloads anything.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from offsets.errors import ConfigError, KafkaDailyError, RunFailed
 from offsets.ranges import Offsets
 
 log = structlog.get_logger(__name__)
-# what py4j logs, some of it by the root logger, it raises too; and a signal is no error
+# py4j raises what it logs, in part by the root logger; and it logs a signal as an error
 logging.getLogger("py4j").setLevel(logging.CRITICAL)
 logging.getLogger().addFilter(lambda record: "/py4j/" not in record.pathname)
 Progress = Callable[[int, int], None]
@@ -62,33 +62,33 @@ FIXED: Final = {
 }
 DEFAULTS: Final = {
     "spark.app.name": "kafka-daily",
-    # what Kafka's client holds lives longer than Spark's usual 1g gives it: half the time in collections
+    # with Spark's default of 1g half the time goes to garbage collection: Kafka's client holds much
     "spark.driver.memory": "2g",
-    # a task frees and takes the same memory with every row group: kept for some seconds, it need not be
-    # cleared again each time
+    # a task frees and takes the same memory with every row group; memory that is kept for some seconds is
+    # not cleared again
     "spark.executorEnv.MIMALLOC_PURGE_DELAY": "10000",
 }
 OTHERS: Final = (
     *("SPARK_REMOTE", "SPARK_API_MODE", "SPARK_CONNECT_MODE_ENABLED"),
     *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"),
 )
-"""Variables by which pyspark goes to a session of somebody else's."""
+"""Variables that make pyspark use a session that another process started."""
 READ: Final = {
     "failOnDataLoss": "true",
     "kafka.isolation.level": "read_committed",
-    # a poll holds its records in the heap until the task has taken them
+    # the records of a poll stay in the heap until the task has taken them
     "kafka.max.poll.records": "20000",
     "kafka.max.partition.fetch.bytes": str(2 << 20),
     "kafka.receive.buffer.bytes": str(1 << 20),
-    # a fetch that meets the log's end is held so long, and what Spark asks next waits behind it
+    # the broker holds a fetch at the log's end for this time, and Spark's next request waits behind it
     "kafka.fetch.max.wait.ms": "5",
-    # nobody looks at these clients' metrics, and every partition has a client
+    # every partition has a client, and nobody reads their metrics
     "kafka.auto.include.jmx.reporter": "false",
     "kafka.enable.metrics.push": "false",
     "kafkaConsumer.pollTimeoutMs": "30000",
 }
 COMPILER: Final = tuple(
-    # what runs for each record is compiled just as soon; what runs for each batch is not worth the time
+    # code that runs for each record is still compiled early; code that runs for each batch is not worth it
     f"-XX:Tier4{name}Threshold={at}"
     for name, at in {
         "Invocation": 50_000,
@@ -99,7 +99,7 @@ COMPILER: Final = tuple(
 )
 YOUNG_MIB: Final = 96
 """The young generation of the JVM's heap for each core, up to a third of the default heap."""
-# stdout is for what the command says
+# stdout is for the command's result
 JVM_LOG: Final = ("-Xlog:disable", "-Xlog:all=warning:stderr")
 FAILURE: Final = "most recent failure: "
 TRACEBACK: Final = "Traceback (most recent call last):"
@@ -107,11 +107,11 @@ NEVER: Final = re.compile(
     r"ClassNotFound|NoClassDefFound|NoSuchMethod|ClassCast|IllegalArgument|NumberFormat|FileNotFound|NoSuchFile"
     r"|AccessControl|AccessDenied|Permission denied|Could not parse Master URL|\[INVALID_"
 )
-"""What Java throws at a setting that it will refuse each time."""
+"""Exceptions of Java for a setting that it refuses every time."""
 THROWN: Final = re.compile(r'(?:\w+\.)+\w*(?:Exception|Error): [^"\\\n]*')
-"""An exception among lines of a log, whatever their layout."""
+"""An exception in the lines of a log, whatever their layout."""
 LATER: Final = re.compile(r"requirement failed")
-"""What a cluster's master that does not answer ends in."""
+"""The message where a cluster's master does not answer."""
 LOOK: Final = "Look at the log above, then run the day again."
 KILLED: Final = (
     "The kernel kills what takes too much memory, and `dmesg` tells: then lower spark.driver.memory, or the "
@@ -132,7 +132,7 @@ class Engine:
     ) -> None:
         """Take the user's `spark.*` keys, and the options by which Spark reaches the broker.
 
-        Patience is how many seconds the JVM is given to end by itself.
+        `patience` is how many seconds the JVM has to end by itself.
         """
         self._keys, self._kafka, self._patience = dict(spark), dict(kafka), patience
         self.ended: int | None = None
@@ -158,7 +158,7 @@ class Engine:
         with suppress(Exception):
             if SparkContext._gateway is not None:
                 SparkContext._gateway.shutdown()
-        # else pyspark would take this JVM for the next session's
+        # else pyspark would use this JVM for the next session
         SparkContext._gateway = SparkContext._jvm = None
         self.ended = self._jvm.end(self._patience)
 
@@ -172,7 +172,7 @@ class Engine:
     def session(self) -> SparkSession:
         """The session; the first use starts it."""
         with self._starting:
-            if self._failed is not None:  # each new attempt would leave one more JVM behind
+            if self._failed is not None:  # another attempt would leave another JVM behind
                 raise copy(self._failed)
             if self._session is None:
                 self._session = self._started()
@@ -191,7 +191,7 @@ class Engine:
         return _Lent(self, kafka)
 
     def cancel(self) -> None:
-        """End all jobs; nothing is heard of what they then complain of."""
+        """Cancel all jobs, and drop what the JVM writes about that."""
         self._jvm.silence()
         with suppress(Exception):
             if self._session is not None:
@@ -232,7 +232,7 @@ class Engine:
         return [pickle.loads(bytes(row.report)) for row in rows]
 
     def warm_up(self) -> None:
-        """Have the JVM load what a run needs, as far as that can be had without a broker.
+        """Make the JVM load the classes that a run needs, as far as that works without a broker.
 
         Raises:
             RunFailed: Spark gave up.
@@ -242,7 +242,7 @@ class Engine:
             yield from batches
 
         with self._errors():
-            # without an action the source only gives its schema, and asks no broker
+            # without an action the source returns its schema only, and asks no broker
             nowhere = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "none"}
             kafka = self.session.read.format("kafka").options(**READ, **nowhere).load()
             kafka.union(kafka).select("partition", "offset").coalesce(1)
@@ -251,7 +251,7 @@ class Engine:
 
     @contextmanager
     def _errors(self, *, starting: bool = False) -> Iterator[None]:
-        """Turn what Spark raises into our errors; of a signal nothing more is heard."""
+        """Turn what Spark raises into our errors; drop what the JVM writes after a signal."""
         try:
             yield
         except KeyboardInterrupt:
@@ -296,13 +296,13 @@ class Engine:
         return reason if NEVER.search(reason) and not LATER.search(reason) else None
 
     def _keys_behind(self, refused: str) -> str:
-        """Name the keys that a refusal speaks of, else all that are set."""
+        """Return the names of the keys whose name or value a refusal holds."""
         named = [key for key, value in self._keys.items() if key in refused or (value and value in refused)]
         return ", ".join(named) or "that section, or JAVA_HOME"
 
     @contextmanager
     def _watched(self, tasks: int, progress: Progress) -> Iterator[None]:
-        """Report the progress now and then while the job runs; jobs of other topics do not count."""
+        """Report the progress twice a second while the job runs; jobs of other topics do not count."""
         context, group = self.session.sparkContext, secrets.token_hex(4)
         tracker = context.statusTracker()
         context.setJobGroup(group, "kafka-daily")
@@ -325,7 +325,7 @@ class Engine:
 
 
 class _Lent(Engine):
-    """Another engine's JVM, with a session of its own: settings of one topic's job are not another's."""
+    """Another engine's JVM with a session of its own, so that two topics do not share settings."""
 
     def __init__(self, lender: Engine, kafka: Mapping[str, str]) -> None:
         super().__init__({}, kafka)
@@ -354,19 +354,19 @@ def _records(
     headers: bool,
 ) -> DataFrame:
     """Return exactly these offsets as a frame: one source for the n-th ranges of all partitions."""
-    wanted = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
+    columns = ["partition", "offset", "timestamp", "key", "value", *(["headers"] if headers else [])]
     reader = session.read.format("kafka").options(**READ, **kafka)
     reader = reader.option("maxRecordsPerPartition", piece).option("includeHeaders", headers)
     frames = []
     for ranges in zip_longest(*reads.values()):
-        here = {part: range_ for part, range_ in zip(reads, ranges, strict=True) if range_}
+        by_partition = {part: range_ for part, range_ in zip(reads, ranges, strict=True) if range_}
         options = {
-            "assign": {topic: list(here)},
-            "startingOffsets": {topic: {part: from_ for part, (from_, _) in here.items()}},
-            "endingOffsets": {topic: {part: until for part, (_, until) in here.items()}},
+            "assign": {topic: list(by_partition)},
+            "startingOffsets": {topic: {part: from_ for part, (from_, _) in by_partition.items()}},
+            "endingOffsets": {topic: {part: until for part, (_, until) in by_partition.items()}},
         }
-        frames.append(reader.options(**{name: json.dumps(each) for name, each in options.items()}).load())
-    return reduce(DataFrame.union, frames).select(*wanted)
+        frames.append(reader.options(**{name: json.dumps(value) for name, value in options.items()}).load())
+    return reduce(DataFrame.union, frames).select(*columns)
 
 
 def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
@@ -376,44 +376,44 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     os.environ["PYTHONSAFEPATH"] = "1"
     for variable in OTHERS:
         os.environ.pop(variable, None)
-    found = jars("spark")
+    spark_jars = jars("spark")
     logging = f"-Dlog4j2.configurationFile=file:{quoted(conf_folder() / 'log4j2.properties')}"
     config = {**FIXED, **DEFAULTS, "spark.master": master, **keys}
     given = keys.get("spark.driver.extraJavaOptions", "")
     lines = "" if logs.for_people() else "-Dkafka.daily.log=json"
     java = [logging, lines, *collector(given, local_cores(master)), *JVM_LOG, *COMPILER]
-    if name := _made_up_name():
+    if name := _name_without_account():
         os.environ.setdefault("SPARK_USER", name)
         java.append(f"-Duser.home={quoted(Path(tempfile.gettempdir()))}")
     if local:
         java += _shared_classes()
         for variable in ("SPARK_HOME", "SPARK_CONF_DIR", "PYSPARK_SUBMIT_ARGS"):
             os.environ.pop(variable, None)
-        # else Spark looks up the machine's own name, which offline or in a container may have no address
+        # else Spark looks up the machine's own name, which may have no address offline or in a container
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-        config["spark.driver.extraClassPath"] = os.pathsep.join(map(str, found))
+        config["spark.driver.extraClassPath"] = os.pathsep.join(map(str, spark_jars))
         config["spark.driver.bindAddress"] = config["spark.driver.host"] = "127.0.0.1"
     else:
-        config["spark.jars"] = ",".join(path.as_uri() for path in found)
+        config["spark.jars"] = ",".join(path.as_uri() for path in spark_jars)
     config["spark.driver.extraJavaOptions"] = " ".join(filter(None, (*java, given)))
     log.debug("starting spark", master=master)
     set_up = SparkConf().setAll(list(config.items()))
     with jvm.launching() as arguments:
         gateway = launch_gateway(set_up, arguments)  # type: ignore[no-untyped-call]
     jvm.process = gateway.proc
-    if name := _made_up_name():
-        # Hadoop asks the system for the user's name, and takes no other answer
+    if name := _name_without_account():
+        # Hadoop takes the user's name from the operating system, and ignores SPARK_USER
         users = gateway.jvm.org.apache.hadoop.security.UserGroupInformation
         users.setLoginUser(users.createRemoteUser(name))
     SparkContext(conf=set_up, gateway=gateway)
     session = SparkSession.builder.config(conf=set_up).getOrCreate()
-    # Spark looks at its own `spark.sql` keys only when it is first asked for one
+    # Spark checks its `spark.sql` keys only when one of them is first read
     session.conf.get("spark.sql.session.timeZone")
     return session
 
 
-def _made_up_name() -> str | None:
-    """Make a name for a user id that has none, as in many containers."""
+def _name_without_account() -> str | None:
+    """Make a name for a user id without one, as in many containers; None where it has a name."""
     try:
         pwd.getpwuid(os.getuid())
     except KeyError:
@@ -422,10 +422,10 @@ def _made_up_name() -> str | None:
 
 
 def collector(given: str, cores: int) -> list[str]:
-    """Return the options for the JVM's collector; what the user says of it stands.
+    """Return the options for the JVM's garbage collector, except those that the user sets.
 
-    The job makes much short-lived garbage and has no user who waits for it. Left alone, the young generation
-    grows with the day, to 640 MiB of 2 GiB, and the day is no faster for it.
+    The job makes much short-lived garbage, and nobody waits for its pauses. Without a bound the young
+    generation grows with the day, to 640 MiB of 2 GiB, and the day is not faster.
     """
     if "GC" in given:
         return []
@@ -434,16 +434,16 @@ def collector(given: str, cores: int) -> list[str]:
 
 
 def _shared_classes() -> list[str]:
-    """Have the JVM use the archive of classes if set-up made one; one that does not fit, Java passes over."""
+    """Return the options for the class archive, if set-up made one; Java ignores one that does not fit."""
     archive = class_archive()
     return [f"-XX:SharedArchiveFile={quoted(archive)}", "-Xlog:cds*=off:stderr"] if archive.is_file() else []
 
 
 @contextmanager
 def _signals_wait() -> Iterator[None]:
-    """Let a signal wait until the session is there, and undo the handler that pyspark sets for Ctrl-C.
+    """Hold back signals until the session has started, and remove pyspark's handler for Ctrl-C.
 
-    A start that a signal cut short left a JVM behind that nobody knew, for ever.
+    A signal during the start would leave a JVM behind that nobody ends.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -451,7 +451,7 @@ def _signals_wait() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in SIGNALS}
     waiting: list[int] = []
     for number, handler in before.items():
-        if handler is not signal.SIG_IGN:  # as of nohup: then the JVM must ignore it too
+        if handler is not signal.SIG_IGN:  # nohup ignores SIGHUP, and then the JVM must ignore it too
             signal.signal(number, lambda late, _: waiting.append(late))
     try:
         yield
@@ -463,24 +463,24 @@ def _signals_wait() -> Iterator[None]:
 
 
 def quoted(path: Path) -> str:
-    """Quote a path for a list of Java's options, where it needs that."""
+    """Quote a path that holds a space, for a list of Java's options."""
     return f'"{path}"' if " " in str(path) else str(path)
 
 
 def _interrupt_behind(error: BaseException) -> KeyboardInterrupt | None:
-    """Find the signal that an error hides: py4j's own clean-up after one can fail in turn."""
-    behind = error.__context__
-    while behind is not None and not isinstance(behind, KeyboardInterrupt):
-        behind = behind.__context__
-    return behind
+    """Return the signal that an error hides: py4j's clean-up after a signal can fail in turn."""
+    cause = error.__context__
+    while cause is not None and not isinstance(cause, KeyboardInterrupt):
+        cause = cause.__context__
+    return cause
 
 
 def _reason(error: Exception) -> str:
-    """Return what failed in the job, and its innermost cause where that says more, in one line."""
+    """Return in one line what failed in the job, and its innermost cause if there is one."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     at = next((number for number, line in enumerate(lines) if FAILURE in line or line[:2] == ": "), 0)
     failure = lines[at].rpartition(FAILURE)[2].removeprefix(": ")
     if failure.endswith(TRACEBACK):
         failure = [failure, *takewhile(lambda line: not line.startswith("at "), lines[at + 1 :])][-1]
     causes = [line for line in lines if line.startswith("Caused by:")]
-    return "; ".join(each[:300] for each in [failure, *causes[-1:]])
+    return "; ".join(text[:300] for text in [failure, *causes[-1:]])

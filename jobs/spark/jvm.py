@@ -1,7 +1,7 @@
 """Spark's JVM as a process: what it writes to stderr, and how it ended.
 
-Knows nothing of Spark. The JVM writes into a pipe, and its lines are passed on to our stderr: so its last
-words are known where it cannot answer any more, and nothing is heard of it once a signal ends the run.
+Knows nothing of Spark. The JVM writes into a pipe, and its lines are passed on to our stderr. So its last
+words are known when it cannot answer any more, and a run that a signal ends can drop the rest.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 KEPT: Final = 1 << 16
-"""So many bytes of its last words are kept."""
+"""How many bytes of its last words are kept."""
 HELD_BACK: Final = 0.1
-"""Lines are passed on after so many seconds: a signal that we get too may be what they complain of."""
+"""Seconds until lines are passed on: they may come of a signal that this process gets in the meantime."""
 A_MOMENT: Final = 2.0
-"""A process whose connections are closed has ended by then."""
+"""Seconds in which a process ends whose connections are closed."""
 FATAL: Final = re.compile(
     r"Error: |Error occurred |Exception in thread |JAVA_HOME |.*No such file or directory"
 )
-"""By these Java, and the scripts that start it, end before anything runs."""
+"""Lines of Java, or of the scripts that start it, when it ends before anything runs."""
 NOISE: Final = re.compile(
     r"Error: Could not create the Java |Error: A fatal exception |Error occurred during initialization "
     r"|WARNING: |Run with --help|\d{4}-\d\d-|at |Caused by: |$"
 )
-"""Lines beside the one that says what is wrong."""
+"""Lines that do not hold the cause."""
 SHORT: Final = re.compile(
     r"insufficient memory|Cannot allocate|OutOfMemory|temporarily unavailable|No space left|Too many open"
 )
-"""What the machine may have again later."""
+"""What the machine lacks now and may have later."""
 
 
 class Jvm:
@@ -48,7 +48,7 @@ class Jvm:
 
     @contextmanager
     def launching(self) -> Iterator[dict[str, object]]:
-        """Return the arguments of Popen by which the JVM's stderr is ours to pass on."""
+        """Yield arguments for Popen: the JVM's stderr is a pipe whose lines are passed on."""
         from_jvm, to_us = os.pipe()
         self._listener = threading.Thread(target=self._pass_on, args=(from_jvm,), daemon=True)
         self._listener.start()
@@ -67,20 +67,20 @@ class Jvm:
         os.close(from_jvm)
 
     def silence(self) -> None:
-        """Pass nothing on any more."""
+        """Pass on no more lines."""
         self._silent.set()
 
     def complaint(self) -> str | None:
-        """Return the line by which a JVM that could not start says that its options are at fault."""
+        """Return why a JVM could not start, from its stderr; None where its options are not at fault."""
         lines = self.last_words()
         if not any(map(FATAL.match, lines)):
             return None
-        told = next((line for line in lines if not NOISE.match(line)), None)
-        return told and told.removeprefix('Exception in thread "main" ').removeprefix("Error: ")
+        cause = next((line for line in lines if not NOISE.match(line)), None)
+        return cause and cause.removeprefix('Exception in thread "main" ').removeprefix("Error: ")
 
     def last_words(self) -> list[str]:
-        """List what a JVM that has ended wrote last; nothing where it lacked what may be there later."""
-        self._heard_out()
+        """List the last lines of a JVM that has ended; none where the machine may have what it lacked."""
+        self._await_last_words()
         lines = [line.strip() for line in self._words.decode(errors="replace").splitlines()]
         return [] if any(map(SHORT.search, lines)) else lines
 
@@ -99,7 +99,7 @@ class Jvm:
         return f"it was killed by signal {-code}"
 
     def end(self, patience: float) -> int | None:
-        """See the JVM off: close its input, which it watches, then insist; gives its exit code."""
+        """End the JVM: close its stdin, which it watches; kill it after `patience`. Return its exit code."""
         if self.process is None:
             return None
         if self.process.stdin:
@@ -110,10 +110,10 @@ class Jvm:
         except subprocess.TimeoutExpired:
             self.process.kill()
             code = self.process.wait()
-        self._heard_out()
+        self._await_last_words()
         return code
 
-    def _heard_out(self) -> None:
-        """Wait for the last words; a worker of its own may keep the pipe open a little longer."""
+    def _await_last_words(self) -> None:
+        """Wait until the pipe is read; a Python worker may keep it open a little longer than the JVM."""
         if self._listener is not None:
             self._listener.join(A_MOMENT)

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 
 BATCH_ROWS = 20_000
 BATCH_BYTES = 8 << 20
-"""A batch of so many rows, or so many bytes, is worth the work that each batch costs a task."""
+"""A batch of this many rows, or bytes, is worth the work that each batch costs a task."""
 LARGE_MESSAGE = 2 << 20
 LARGE_RECORD = 4 << 10
-"""Batches are weighed where the topic takes messages, or holds records, of this size (bytes) or larger."""
+"""From this size (bytes) of the largest message, or of a sampled record, on a batch is bounded in bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimit:
-    """What ends a batch on its way to a task: records, and bytes; None where nobody weighs it."""
+    """How many records, and how many bytes, end a batch; None where its bytes are not counted."""
 
     rows: int
     bytes: int | None
@@ -29,11 +29,11 @@ COUNTED = BatchLimit(rows=1_024, bytes=None)
 
 
 def batch_limit(largest_message: int | None, sampled: Iterable[int]) -> BatchLimit:
-    """Bound a batch by what its topic takes at most, and by the sizes of sampled records, in bytes.
+    """Return the limit for a topic's largest message and the sizes of sampled records, in bytes.
 
-    Spark weighs a batch after every record, which takes more than a fifth of the time of the thread that
-    reads small ones. Where they are small, a count bounds it too, at worst by 1,024 of the largest messages:
-    below the 2 GiB that an Arrow column can hold.
+    Spark computes the size of a batch after every record. With small records this takes more than a fifth of
+    the reading thread's time. Then a count of records bounds the batch too: 1,024 of the largest messages are
+    less than the 2 GiB that an Arrow column can hold.
     """
     sizes = [*sampled]
     if largest_message is None or largest_message >= LARGE_MESSAGE or not sizes:

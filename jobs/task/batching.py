@@ -1,6 +1,6 @@
-"""Rows that wait in memory, and what they keep alive.
+"""Rows that wait in memory, and the memory that they keep.
 
-A slice of an Arrow array keeps the whole of it: ten rows of a batch may hold the batch's 8 MiB. Pure.
+Pure. A slice of an Arrow array keeps the whole array: ten rows of a batch may keep the batch's 8 MiB.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final
 import pyarrow as pa
 
 MUCH_MORE: Final = 2
-"""Views are copied where they keep more than so many times what they show."""
+"""Views are copied where they keep more than this many times their own size."""
 CRUMBS: Final = 256
-"""So many batches that wait are joined: one of a few rows takes kilobytes, whatever it shows."""
+"""This many waiting batches are joined: a batch of a few rows takes kilobytes of its own."""
 
 
 class Waiting:
@@ -33,14 +33,14 @@ class Waiting:
             self._joined = len(self.batches)
 
     def take(self) -> list[pa.RecordBatch]:
-        """Return all of them, and keep none."""
+        """Return all batches, and keep none."""
         batches, self.batches = self.batches, []
         self.bytes = self._joined = 0
         return batches
 
 
 def owned(views: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Return views of one batch; columns that keep much more memory than they show are copied."""
+    """Return views of one batch; copy the columns that keep much more memory than their own size."""
     columns = [_owned([view.column(number) for view in views]) for number in range(_width(views))]
     return [
         pa.RecordBatch.from_arrays([column[number] for column in columns], schema=view.schema)
@@ -49,7 +49,7 @@ def owned(views: Sequence[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def _owned(views: list[pa.Array]) -> list[pa.Array]:
-    """Return slices of one array as they are, or as copies of what they show."""
+    """Return slices of one array as they are, or as copies."""
     if held_bytes(views) <= MUCH_MORE * sum(view.nbytes for view in views):
         return views
     return [pa.concat_arrays([view]) for view in views]
@@ -60,7 +60,7 @@ def _width(views: Sequence[pa.RecordBatch]) -> int:
 
 
 def held_bytes(arrays: Iterable[pa.Array]) -> int:
-    """Count the bytes that arrays keep alive, each memory once: a part of a message keeps all of it."""
+    """Count the bytes that arrays keep, each buffer once: a part of a message keeps all of it."""
     memories: dict[int, int] = {}
     for array in arrays:
         for buffer in array.buffers():
@@ -72,7 +72,7 @@ def held_bytes(arrays: Iterable[pa.Array]) -> int:
 
 
 def joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
-    """Join batches by copying them into one; a single one stays as it is."""
+    """Join batches by copying them into one; return a single batch as it is."""
     if len(batches) < 2:
         return batches
     one: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()

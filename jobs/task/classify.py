@@ -1,9 +1,9 @@
 """The verdict rule, on columns.
 
-Pure: coordinates, event times and causes go in, one verdict per record comes out. The committed checkpoint
-alone decides, before all else, whether a record is settled already (`SettledOffsets.settled`); such a record
-is not even decoded. If its event time decided that, a record would be settled twice, or never, as soon as the
-contract or the zone rules change between two runs.
+Pure: coordinates, event times and causes go in, one verdict per record comes out. First of all the committed
+checkpoint alone decides whether a record is settled already (`SettledOffsets.settled`); such a record is not
+even decoded. If the event time decided that, a record would be settled twice, or never, when the contract or
+the zone rules change between two runs.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ CODE: Final = {verdict: np.uint8(code) for code, verdict in enumerate(VERDICTS)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettledOffsets:
-    """What a checkpoint says of one partition; `edges` are the starts and the ends of the pending ranges."""
+    """What a checkpoint has settled of one partition; `edges` are starts and ends of the pending ranges."""
 
     until: int
     pending: Offsets
     edges: tuple[Longs, Longs] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        starts, ends = (np.frombuffer(each, np.uint64).astype(np.int64) for each in self.pending.edges())
+        starts, ends = (np.frombuffer(edge, np.uint64).astype(np.int64) for edge in self.pending.edges())
         object.__setattr__(self, "edges", (starts, ends))
 
     def __reduce__(self) -> tuple[Callable[[int, Offsets], SettledOffsets], tuple[int, Offsets]]:
-        """Send the set and not its edges, which take 16 bytes a range."""
-        return _seen, (self.until, self.pending)
+        """Pickle the set without its edges, which take 16 bytes a range."""
+        return _settled_offsets, (self.until, self.pending)
 
     def settled(self, offsets: Longs) -> Mask:
         """Return which offsets an earlier commit holds."""
@@ -60,13 +60,13 @@ class SettledOffsets:
         return below & ~pending
 
 
-def _seen(until: int, pending: Offsets) -> SettledOffsets:
+def _settled_offsets(until: int, pending: Offsets) -> SettledOffsets:
     return SettledOffsets(until=until, pending=pending)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayBounds:
-    """All that decides a record's verdict, apart from the record; instants in microseconds, UTC.
+    """All that decides a record's verdict, beside the record; instants in microseconds, UTC.
 
     `starts` are the starts of the lake's days up to and including the day itself, `days` their dates.
     """
@@ -83,7 +83,7 @@ class DayBounds:
 
     @classmethod
     def of(cls, plan: DayPlan, rules: Rules) -> DayBounds:
-        """Make them of a plan's bounds and a contract's rules."""
+        """Make the bounds from a plan and a contract's rules."""
         days = (*plan.earlier, plan.day)
         return cls(
             starts=np.array([micros(day.start) for day in days], dtype=np.int64),
@@ -95,13 +95,16 @@ class DayBounds:
             future_text=_text(rules.future),
             skip_tombstones=rules.tombstones is Tombstones.SKIP
             and not DECODERS[rules.format].keeps_null_values,
-            seen={part.partition: _seen(part.seen_until, part.pending) for part in plan.consumed.partitions},
+            seen={
+                part.partition: _settled_offsets(part.seen_until, part.pending)
+                for part in plan.consumed.partitions
+            },
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classified:
-    """One batch with its verdicts: `code` indexes VERDICTS, `day` the bounds' days (of LATE rows only)."""
+    """One batch with its verdicts: `code` indexes VERDICTS; `day` indexes the days, for LATE rows only."""
 
     code: Codes
     day: Longs

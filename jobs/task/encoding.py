@@ -1,7 +1,7 @@
 """Which encoding each leaf of a Parquet file gets.
 
-Pure. Ascending coordinates are delta encoded; a dictionary is built where values repeat, and not where a
-writer would build it only to drop it.
+Pure. Ascending coordinates are delta encoded. A dictionary is built where values repeat, and never where a
+writer would only build it to drop it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 DELTA: Final = "DELTA_BINARY_PACKED"
 ASCENDING: Final = ("kafka_offset", "kafka_timestamp", "event_time")
 SAMPLE: Final = 10_000
-"""How many rows are looked at."""
+"""How many rows decide whether values repeat."""
 REPEATING: Final = 0.5
 """Values repeat where at most this share of them is distinct."""
 
@@ -28,11 +28,11 @@ def delta_encoded(schema: pa.Schema) -> dict[str, str]:
 def dictionary_columns(table: pa.Table) -> list[str]:
     """Return the paths in Parquet of the leaves whose values repeat, judging by the first rows."""
     rows = table.slice(0, SAMPLE).combine_chunks()
-    found = []
+    paths: list[str] = []
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in ASCENDING and column.num_chunks:
-            found += [path for path, leaf in leaves(name, column.chunk(0)) if _repeats(leaf)]
-    return found
+            paths += [path for path, leaf in leaves(name, column.chunk(0)) if _repeats(leaf)]
+    return paths
 
 
 def leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:

@@ -1,7 +1,7 @@
 """Parquet files that roll at a size, and what can be read back of them.
 
-Relies on Arrow. A file counts only once `close` has returned it: whatever was cut short is never named.
-Nothing here knows a day's rules.
+Relies on Arrow. A file counts only once `close` has returned it, so a file that was cut short is never named.
+Knows nothing of a day's rules.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ OVERSHOOT: Final = 1.1
 LIMIT: Final = 1.14
 """A row group is cut so that the file stays below this share of the target even if nothing compresses."""
 TOO_LITTLE: Final = 0.04
-"""A file that is short of the target by less than this share is full."""
+"""A file is full when less than this share of the target is missing."""
 ZSTD_LEVEL: Final = 1
 """Level 3 takes 1.4 times the time for 1 % of the bytes."""
 FOOTER_BYTES: Final = 400
-"""About what the footer and the page index take for a column of a row group, its statistics apart."""
+"""About how many bytes a column of a row group takes in footer and page index, without its statistics."""
 UNREADABLE: Final = (OSError, ValueError, KeyError, TypeError, OverflowError, pa.ArrowException)
 """What reading a damaged file, or values that no run writes, may raise."""
 STATISTICS_BYTES: Final = 4096
@@ -47,7 +47,7 @@ STATISTICS_BYTES: Final = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileOptions:
-    """How files are written: sizes in bytes, and what the footer says of where they come from."""
+    """How files are written: sizes in bytes; `origin` goes into the footer."""
 
     target_size: int
     compression: str
@@ -65,7 +65,7 @@ class RollingWriter:
         day: date | None,
         options: FileOptions,
     ) -> None:
-        """Prepare; no file is made before there are rows. `new_file` begins the next one."""
+        """Make no file before the first rows; `new_file` begins each file."""
         self._new_file, self._schema, self._verdict, self._day = new_file, schema, verdict, day
         self._options = options
         self._waiting = Waiting()
@@ -74,7 +74,7 @@ class RollingWriter:
         self._done: list[WrittenFile] = []
 
     def add(self, *views: pa.RecordBatch) -> None:
-        """Take rows, all of one batch; they are written once a row group is full. No rows make no file."""
+        """Add rows, all of one batch; write once a row group is full. Without rows no file is made."""
         self._waiting.add(*views)
         if self._waiting.bytes >= self._group_limit:
             self.flush()
@@ -112,7 +112,7 @@ class RollingWriter:
         if size + held * self._bytes_per_byte > target * OVERSHOOT:
             room = target - size if target - size > target * TOO_LITTLE else 0
             fit = _fitting(rows, room / self._bytes_per_byte)
-        # the estimate may be wrong: rows that do not compress at all must fit too, and their footer with them
+        # the estimate may be wrong: rows that do not compress must fit too, together with their footer
         most = target * LIMIT - size - _footer_bytes(rows)
         fit = min(fit, _fitting(rows, most / max(self._bytes_per_byte, 1)))
         if fit == 0 and self._open.rows:
@@ -130,7 +130,7 @@ class RollingWriter:
         return self._done
 
     def finish(self) -> None:
-        """Finish the open file, if there is one; what waits, and what comes later, goes to another one."""
+        """Finish the open file, if there is one; waiting and later rows go to another file."""
         if self._open:
             self._done.append(self._open.close(self._verdict, self._day))
             self._open = None
@@ -271,7 +271,8 @@ def _read_back(file: BufferedIOBase) -> ReadBack:
         bytes=size,
         sha256=digest,
         offsets={
-            partition: None if partition in twice else each.gathered() for partition, each in held.items()
+            partition: None if partition in twice else offsets.gathered()
+            for partition, offsets in held.items()
         },
         event_time_min=min((low for low, _ in times), default=None),
         event_time_max=max((high for _, high in times), default=None),

@@ -1,14 +1,14 @@
-"""What a task reports about the rows that it was given, as its result.
+"""The result of a task: what it was given, what it did, and its files.
 
-Pure. Spark hands back the result of one successful attempt per task, so a report can neither be lost nor
-counted twice, which accumulators and observed metrics cannot promise.
+Pure. Spark returns the result of one successful attempt per task. So a result is neither lost nor counted
+twice; accumulators and observed metrics cannot promise that.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import pairwise
 
@@ -25,7 +25,7 @@ Longs = npt.NDArray[np.int64]
 UNFILED = (Verdict.SKIPPED, Verdict.BEFORE_FIRST, Verdict.LATER_DAY)
 """The verdicts of records that are seen for the first time and written to no file."""
 FEW_BREAKS = 64
-"""With up to so many breaks in a batch's offsets, its ranges are cheaper to add than its single offsets."""
+"""With up to this many breaks in a batch's offsets, adding ranges is cheaper than adding single offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,7 @@ def ranges_of(offsets: Longs) -> list[Range]:
 
 
 def offsets_in(column: Longs) -> Offsets:
-    """Make a set of a column of offsets, in any order; one that occurs twice is a ValueError."""
+    """Make a set of a column of offsets, in any order; raise ValueError where one occurs twice."""
     breaks = np.flatnonzero(np.diff(column) != 1)
     if len(breaks) <= FEW_BREAKS:
         return Offsets.of(ranges_of(column))
@@ -108,7 +108,7 @@ class RangeLog:
         self._seen: dict[int, Gathering] = {}
 
     def add(self, partition: int, offsets: Longs) -> None:
-        """Take offsets; one that was taken before is a ValueError."""
+        """Add offsets; raise ValueError where one was added before."""
         if len(offsets):
             self._seen.setdefault(partition, Gathering()).add(offsets_in(offsets))
 
@@ -118,7 +118,7 @@ class RangeLog:
 
 
 def joined_by_partition(reports: Iterable[Mapping[int, Offsets]]) -> dict[int, Offsets]:
-    """Join the offsets of all tasks; an offset that two tasks report is a ValueError."""
+    """Join the offsets of all tasks; raise ValueError where two tasks report one offset."""
     everything: dict[int, list[Offsets]] = {}
     for report in reports:
         for partition, offsets in report.items():
@@ -129,34 +129,24 @@ def joined_by_partition(reports: Iterable[Mapping[int, Offsets]]) -> dict[int, O
 def summed(tallies: Iterable[Tally]) -> tuple[Tally, ...]:
     """Add up tallies of one partition and verdict."""
     sums: dict[tuple[int, Verdict], Tally] = {}
-    for each in tallies:
-        key = (each.partition, each.verdict)
-        old = sums.get(key)
-        sums[key] = (
-            each
-            if old is None
-            else Tally(
-                partition=each.partition,
-                verdict=each.verdict,
-                rows=old.rows + each.rows,
-                from_offset=min(old.from_offset, each.from_offset),
-                until_offset=max(old.until_offset, each.until_offset),
+    for tally in tallies:
+        key = (tally.partition, tally.verdict)
+        if old := sums.get(key):
+            tally = replace(
+                old,
+                rows=old.rows + tally.rows,
+                from_offset=min(old.from_offset, tally.from_offset),
+                until_offset=max(old.until_offset, tally.until_offset),
             )
-        )
+        sums[key] = tally
     order = list(Verdict)
-    return tuple(sorted(sums.values(), key=lambda each: (each.partition, order.index(each.verdict))))
+    return tuple(sorted(sums.values(), key=lambda tally: (tally.partition, order.index(tally.verdict))))
 
 
 def summed_causes(causes: Iterable[CauseCount]) -> tuple[CauseCount, ...]:
     """Add up the rows of each cause, commonest first; the first example is kept."""
     sums: dict[str, CauseCount] = {}
-    for each in causes:
-        old = sums.get(each.cause)
-        sums[each.cause] = (
-            each
-            if old is None
-            else CauseCount(
-                cause=each.cause, rows=old.rows + each.rows, partition=old.partition, offset=old.offset
-            )
-        )
-    return tuple(sorted(sums.values(), key=lambda each: (-each.rows, each.cause)))
+    for count in causes:
+        first = sums.get(count.cause)
+        sums[count.cause] = replace(first, rows=first.rows + count.rows) if first else count
+    return tuple(sorted(sums.values(), key=lambda count: (-count.rows, count.cause)))

@@ -1,7 +1,7 @@
-"""Join the small pieces that tasks leave of late and invalid rows.
+"""Joins the small files of late and invalid rows that tasks leave.
 
-Relies on pieces being durable already; streams them, row group by row group, into files of the run's own
-staging folder. The pieces stay where they are and are not committed.
+Relies on the small files being durable already. Streams them, row group by row group, into files of the run's
+own staging folder. Never removes the small files: they stay in staging and are not committed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from offsets.verdict import Verdict
 def merge_small_files(
     lake: Files, files: Iterable[WrittenFile], folder: str, options: FileOptions, minimum: int
 ) -> list[WrittenFile]:
-    """Return the files of a day, with all small pieces of one verdict and day joined."""
+    """Return the files of a day; join all small files of one verdict and day."""
     kept: list[WrittenFile] = []
     groups: dict[tuple[Verdict, date | None], list[WrittenFile]] = {}
     for file in files:
@@ -49,11 +49,11 @@ def _schema(lake: Files, written: WrittenFile) -> pa.Schema:
 
 
 def batches_of(lake: Files, written: WrittenFile) -> Iterator[pa.RecordBatch]:
-    """Read a file's rows, without what its footer says of it."""
+    """Read a file's rows, without the metadata of its footer."""
     with lake.open_file(written.path) as file:
         source = pq.ParquetFile(file)
         schema = source.schema_arrow.remove_metadata()
-        # a batch of a whole file may hold thousands of large records: one row group is bounded
+        # by row group, since that has a bounded size: a batch may otherwise hold thousands of large records
         for group in range(source.num_row_groups):
             for batch in source.iter_batches(row_groups=[group]):
                 yield batch.cast(schema)

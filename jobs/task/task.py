@@ -1,7 +1,7 @@
-"""What a task does with the records it is given: judge them, write them, report.
+"""What a task does with its records: classify them, write them, return the result.
 
-Relies on batches of one Kafka span after another. Runs in a Spark worker, but knows nothing of Spark;
-everything it writes lies in the attempt's own folder and means nothing until its report is believed.
+Relies on batches of one Kafka span after another. Runs in a Spark worker, but knows nothing of Spark.
+Writes to the attempt's own folder alone, whose files count only if the driver takes the attempt's result.
 """
 
 from __future__ import annotations
@@ -47,23 +47,22 @@ from offsets.verdict import Verdict
 OPEN_LATE_DAYS: Final = 64
 """How many late days a task keeps files open for; the least recently written is closed first."""
 LATE_BYTES: Final = 32 << 20
-"""How much late rows of all days may wait in memory; then they are sorted by day and written."""
+"""How many bytes of late rows may wait in memory; then they are sorted by day and written."""
 LATE_DAY: Final = "kafka_late_day"
-"""The column that rows have while they wait: which of the bounds' days they belong to. No config may name a
-column so."""
+"""The column of waiting late rows that indexes the bounds' days. No config may use this name."""
 NO_STAMP: Final = -1_000
 """Kafka's NO_TIMESTAMP, -1 ms."""
 FAR: Final = 1 << 62
-"""A stamp farther from 1970 counts as this far; what is left of an int64 is room for subtractions."""
+"""A timestamp farther from 1970 counts as this far, so that subtractions stay inside an int64."""
 OLDEST: Final = micros(datetime(1901, 1, 1, tzinfo=UTC))
-"""Spark moves older stamps to another calendar, by the zone of its JVM."""
+"""Spark moves older timestamps to another calendar, by the zone of its JVM."""
 FEW_RUNS: Final = 16
-"""Up to so many contiguous runs of rows are sliced without copying; with more, filter() copies once."""
+"""Up to 16 contiguous runs of rows are sliced without copying; with more, filter() copies once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """What every task of a run is told; its files go below the reference `attempts`."""
+    """What every task of a run gets; its files go below the reference `attempts`."""
 
     rules: Rules
     bounds: DayBounds
@@ -89,7 +88,7 @@ class Batch:
 
     @classmethod
     def of(cls, rows: pa.RecordBatch) -> Batch:
-        """Make it of the source's columns."""
+        """Make a batch from the source's columns."""
         return cls(
             partition=rows["partition"].to_numpy().astype(np.int64),
             offset=rows["offset"].to_numpy(),
@@ -116,7 +115,7 @@ class Batch:
         )
 
     def last(self, row: int) -> Anchor:
-        """Make an anchor of one record."""
+        """Return one record as an anchor."""
         stamp = self.kafka_timestamp[row].cast(pa.int64()).as_py()
         return Anchor(
             offset=int(self.offset[row]),
@@ -137,7 +136,7 @@ def _stamps(column: pa.Array) -> pa.Array:
 
 
 def run_task(spec: TaskSpec, attempt: str, batches: Iterable[pa.RecordBatch]) -> TaskResult:
-    """Settle all batches of one task attempt and report; a known failure is reported, not raised."""
+    """Settle all batches of one task attempt; the result holds a KafkaDailyError instead of raising it."""
     folder = f"{spec.attempts}/{attempt}"
     try:
         spec.lake.begin_attempt(folder)
@@ -145,9 +144,9 @@ def run_task(spec: TaskSpec, attempt: str, batches: Iterable[pa.RecordBatch]) ->
         gc.disable()
         for batch in batches:
             task.process(Batch.of(batch))
-        return task.report()
-    except KafkaDailyError as stopped:
-        return TaskResult(failure=stopped)
+        return task.result()
+    except KafkaDailyError as failure:
+        return TaskResult(failure=failure)
     finally:
         gc.enable()
 
@@ -185,16 +184,16 @@ class _Task:
         self._open_late: OrderedDict[date, RollingWriter] = OrderedDict()
 
     def process(self, batch: Batch) -> None:
-        """Judge, route and count one batch."""
+        """Classify, route and count one batch."""
         settled = np.zeros(len(batch), dtype=bool)
         for partition, at, end in slices(batch.partition):
             offsets = batch.offset[at:end]
-            with _each_once():
+            with _delivered_once():
                 self._delivered.add(partition, offsets)
             settled[at:end] = self._bounds.seen[partition].settled(offsets)
             anchor = batch.last(at + int(offsets.argmax()))
             self._last[partition] = max(
-                self._last.get(partition, anchor), anchor, key=lambda each: each.offset
+                self._last.get(partition, anchor), anchor, key=lambda record: record.offset
             )
         if settled.any():
             self._count(
@@ -204,39 +203,39 @@ class _Task:
             )
             batch = batch.keep(~settled)
         if len(batch):
-            self._judge(batch)
+            self._classify(batch)
 
-    def _judge(self, batch: Batch) -> None:
+    def _classify(self, batch: Batch) -> None:
         decoded = self._decoder.decode(batch.value, batch.kafka_timestamp)
-        judged = classify(
+        classified = classify(
             tombstone=pc.is_null(batch.value).to_numpy(zero_copy_only=False),
             event_time=decoded.event_time,
             kafka_timestamp=batch.kafka_timestamp.cast(pa.int64()),
             cause=decoded.cause,
             bounds=self._bounds,
         )
-        self._count(batch.partition, batch.offset, judged.code)
-        self._route(batch, decoded, judged)
+        self._count(batch.partition, batch.offset, classified.code)
+        self._route(batch, decoded, classified)
 
-    def _route(self, batch: Batch, decoded: Decoded, judged: Classified) -> None:
-        met = set(np.unique(judged.code).tolist())
-        if CODE[Verdict.INVALID] in met:
-            self._write_invalid(batch, judged)
+    def _route(self, batch: Batch, decoded: Decoded, classified: Classified) -> None:
+        codes = set(np.unique(classified.code).tolist())
+        if CODE[Verdict.INVALID] in codes:
+            self._write_invalid(batch, classified)
         for verdict in UNFILED:
-            if CODE[verdict] in met:
-                here = judged.code == CODE[verdict]
-                offsets, partitions = batch.offset[here], batch.partition[here]
+            if CODE[verdict] in codes:
+                mask = classified.code == CODE[verdict]
+                offsets, partitions = batch.offset[mask], batch.partition[mask]
                 for partition, at, end in slices(partitions):
                     self._unfiled[verdict].add(partition, offsets[at:end])
-        if not met & {CODE[Verdict.IN_DAY], CODE[Verdict.LATE]}:
+        if not codes & {CODE[Verdict.IN_DAY], CODE[Verdict.LATE]}:
             return
         rows = self._rows(batch, decoded)
-        if met == {CODE[Verdict.IN_DAY]}:
+        if codes == {CODE[Verdict.IN_DAY]}:
             self._in_day.add(rows)
             return
-        self._in_day.add(*_chosen(rows, judged.code == CODE[Verdict.IN_DAY]))
-        if CODE[Verdict.LATE] in met:
-            self._write_late(rows, judged)
+        self._in_day.add(*_select(rows, classified.code == CODE[Verdict.IN_DAY]))
+        if CODE[Verdict.LATE] in codes:
+            self._write_late(rows, classified)
 
     def _rows(self, batch: Batch, decoded: Decoded) -> pa.RecordBatch:
         kafka: list[pa.Array] = []
@@ -247,7 +246,7 @@ class _Task:
         columns = [
             decoded.event_time.cast(self._schema.field("event_time").type),
             pa.array(batch.partition.astype(np.int32)),
-            # a view through numpy would keep the whole message that brought the batch, and hide that
+            # a view through numpy would keep the batch's whole message alive, and nobody could see that
             pa.array(batch.offset.copy()),
             batch.kafka_timestamp.cast(self._schema.field("kafka_timestamp").type),
             *kafka,
@@ -255,15 +254,15 @@ class _Task:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _write_late(self, rows: pa.RecordBatch, judged: Classified) -> None:
-        late = pa.array(judged.code == CODE[Verdict.LATE])
-        # not by day yet: a batch may hold a few rows of each of a thousand days, and each batch takes memory
-        self._late_waiting.add(rows.append_column(LATE_DAY, pa.array(judged.day)).filter(late))
+    def _write_late(self, rows: pa.RecordBatch, classified: Classified) -> None:
+        late = pa.array(classified.code == CODE[Verdict.LATE])
+        # not by day yet: a batch may hold a few rows for each of a thousand days, and each part takes memory
+        self._late_waiting.add(rows.append_column(LATE_DAY, pa.array(classified.day)).filter(late))
         if self._late_waiting.bytes > LATE_BYTES:
             self._sort_late()
 
     def _sort_late(self) -> None:
-        """Write the late rows that wait, day by day."""
+        """Write the waiting late rows, day by day."""
         if not (batches := self._late_waiting.take()):
             return
         waiting = pa.Table.from_batches(batches)
@@ -271,7 +270,7 @@ class _Task:
         order = np.argsort(days, kind="stable")
         rows = waiting.drop_columns([LATE_DAY]).take(pa.array(order))
         parts = [(self._bounds.days[index], at, end) for index, at, end in slices(days[order])]
-        # an open file takes its rows before another day's file closes it
+        # days with an open file first, before the file of another day closes theirs
         for day, at, end in sorted(parts, key=lambda part: part[0] not in self._open_late):
             if day not in self._late:
                 self._late[day] = self._writer(Verdict.LATE, day)
@@ -279,7 +278,7 @@ class _Task:
             self._bound_open_late(day)
 
     def _bound_open_late(self, day: date) -> None:
-        """Close the late file written longest ago where this day's is one too many."""
+        """Close the least recently written late file if too many are open."""
         if self._late[day].is_open:
             self._open_late[day] = self._late[day]
             self._open_late.move_to_end(day)
@@ -287,10 +286,10 @@ class _Task:
             _, oldest = self._open_late.popitem(last=False)
             oldest.finish()
 
-    def _write_invalid(self, batch: Batch, judged: Classified) -> None:
-        invalid = judged.code == CODE[Verdict.INVALID]
+    def _write_invalid(self, batch: Batch, classified: Classified) -> None:
+        invalid = classified.code == CODE[Verdict.INVALID]
         bad = batch.keep(invalid)
-        causes = judged.cause.filter(pa.array(invalid))
+        causes = classified.cause.filter(pa.array(invalid))
         headers = INVALID_SCHEMA.field("headers").type
         rows = [
             pa.array(bad.partition.astype(np.int32)),
@@ -311,20 +310,20 @@ class _Task:
         self._causes = list(summed_causes(self._causes))
 
     def _count(self, partitions: Longs, offsets: Longs, codes: Codes) -> None:
-        with _each_once():
+        with _delivered_once():
             self._tally = list(summed([*self._tally, *_tallies(partitions, offsets, codes)]))
 
     def _writer(self, verdict: Verdict, day: date | None = None) -> RollingWriter:
         schema = INVALID_SCHEMA if verdict is Verdict.INVALID else self._schema
         return RollingWriter(self._new_file, schema, verdict, day, self._spec.files)
 
-    def report(self) -> TaskResult:
-        """Finish all files and give the tally."""
+    def result(self) -> TaskResult:
+        """Finish all files, and return what was done."""
         self._sort_late()
         writers = [self._in_day, self._invalid, *self._late.values()]
         return TaskResult(
             delivered=self._delivered.ranges(),
-            unfiled={verdict: found for verdict, log in self._unfiled.items() if (found := log.ranges())},
+            unfiled={verdict: ranges for verdict, log in self._unfiled.items() if (ranges := log.ranges())},
             tally=tuple(self._tally),
             causes=tuple(self._causes),
             last=self._last,
@@ -333,19 +332,20 @@ class _Task:
 
 
 @contextmanager
-def _each_once() -> Iterator[None]:
+def _delivered_once() -> Iterator[None]:
+    """Raise AuditFailed where an offset is added twice."""
     try:
         yield
-    except ValueError as broken:
+    except ValueError as error:
         raise AuditFailed(
             expected="each offset to be delivered once to one task",
-            found=f"one twice: {broken}",
+            found=f"one twice: {error}",
             do="Nothing was committed. Run the day again; report it if it recurs.",
         ) from None
 
 
-def _chosen(rows: pa.RecordBatch, mask: Mask) -> list[pa.RecordBatch]:
-    """Return the rows where the mask holds: as views where they are few runs, else as a copy."""
+def _select(rows: pa.RecordBatch, mask: Mask) -> list[pa.RecordBatch]:
+    """Return the rows where the mask holds: views if they are few runs, else one copy."""
     runs = ranges_of(np.flatnonzero(mask))
     if len(runs) > FEW_RUNS:
         return [rows.filter(pa.array(mask))]
@@ -353,15 +353,15 @@ def _chosen(rows: pa.RecordBatch, mask: Mask) -> list[pa.RecordBatch]:
 
 
 def _tallies(partitions: Longs, offsets: Longs, codes: Codes) -> Iterator[Tally]:
-    """Count one batch; the order of its offsets plays no part."""
+    """Count the verdicts of one batch; its offsets may have any order."""
     for partition, at, end in slices(partitions):
-        here, verdicts = offsets[at:end], codes[at:end]
+        of_partition, verdicts = offsets[at:end], codes[at:end]
         for code in np.unique(verdicts).tolist():
-            met = here[verdicts == code]
+            of_verdict = of_partition[verdicts == code]
             yield Tally(
                 partition=partition,
                 verdict=VERDICTS[code],
-                rows=len(met),
-                from_offset=int(met.min()),
-                until_offset=int(met.max()) + 1,
+                rows=len(of_verdict),
+                from_offset=int(of_verdict.min()),
+                until_offset=int(of_verdict.max()) + 1,
             )

@@ -1,4 +1,4 @@
-"""Plays histories on the real code and on the reference at once, and holds them against the laws.
+"""Plays histories on the real code and on the reference at once, and checks the laws after each step.
 
 Relies on `run_day` over a real folder whose store is a `FaultyOs`; broker and Spark are stand-ins in memory.
 A history is plain data, so that a failing one can be shrunk, printed and played again.
@@ -72,13 +72,13 @@ STEPS: Final[list[tuple[Any, str]]] = [
     (jobs.day.execute, "prove_gaps"),
     (jobs.day.commit, "commit"),
 ]
-"""After each of these a process is killed plainly."""
+"""The calls after which a process is killed."""
 AFTER_THE_COMMIT: Final = 2
 """Where an attempt is killed after the last of them."""
 
 
 class _Zone(tzinfo):
-    """A zone as today's zone database has it."""
+    """A zone by the rules of today's zone database."""
 
     def __init__(self, key: str, zones: ZoneDatabase) -> None:
         self._key, self._zones = key, zones
@@ -95,7 +95,7 @@ class _Zone(tzinfo):
 
 
 class History:
-    """A topic and a lake, twice: as the product has them, and as the reference does."""
+    """A topic and a lake, each twice: the product's and the reference's."""
 
     def __init__(
         self, folder: Path, script: Script, counts: Counter[str], *, real: bool = True, memory: bool = False
@@ -122,7 +122,7 @@ class History:
 
     @property
     def on_store(self) -> Lake:
-        """The lake, on the store that fails when told to."""
+        """The lake, on the store that fails at the planned change."""
         match self.store:
             case MemoryStore():
                 return MemoryLake(self.store)
@@ -130,7 +130,7 @@ class History:
                 return PosixLake(self.folder, Store(self.store))
 
     def play(self) -> None:
-        """Play all days; what was injected is counted."""
+        """Play all days, and count the injected faults."""
         with self.in_place():
             for number, script in enumerate(self.script.days):
                 day = FIRST + number * DAY
@@ -142,14 +142,14 @@ class History:
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
-        """Put the zone database and the files of this history in the place of the real ones."""
+        """Replace the real zone database and files by those of this history."""
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(offsets.days, "ZoneInfo", lambda key: _Zone(key, self.zones))
             with nullcontext() if self.real else light_files():
                 yield
 
     def finish(self) -> None:
-        """Clean up, and let the lake prove itself."""
+        """Clean up, and verify the lake."""
         self.store.plant()
         lake = self.on_store
         holder = LockHolder(run_id="clean", host="here", pid=1, since=WALL_CLOCK)
@@ -158,12 +158,12 @@ class History:
         self.store.show()
         self.look(moving=False)
         if self.real:
-            found = verify(lake, None, lambda *_: None, Level.KAFKA, lambda: self.topic)
-            assert found.problems == (), found.problems
+            result = verify(lake, None, lambda *_: None, Level.KAFKA, lambda: self.topic)
+            assert result.problems == (), result.problems
             self.counts["lakes verified"] += 1
 
     def play_day(self, day: date, script: DayScript) -> None:
-        """Play one day: what arrives, what changes, the runs that fail, the one that settles it."""
+        """Play one day: its records, its changes, the runs that fail, the run that settles it."""
         for arrival in script.arrivals:
             self.produce(day, arrival)
         for change in script.changes:
@@ -176,12 +176,12 @@ class History:
 
     @property
     def topic(self) -> MemoryTopic:
-        """The topic as the product reads it."""
+        """The topic that the product reads."""
         return self.twin.memory
 
     @property
     def known(self) -> reference.Topic:
-        """The topic as the reference knows it."""
+        """The topic of the reference."""
         return self.twin.known
 
     def produce(self, day: date, arrival: Arrival) -> None:
@@ -194,7 +194,7 @@ class History:
     # -- what happens between two runs
 
     def change(self, day: date, change: Change, script: DayScript) -> None:
-        """Let something happen."""
+        """Make a change between two runs."""
         number = change.how % len(self.known.partitions)
         log = self.known.partitions[number]
         match change.kind:
@@ -232,7 +232,7 @@ class History:
                 self.counts["power losses between runs"] += 1
                 self.look(moving=False)
             case _ if day in self._days():
-                pass  # a reader that dropped nothing: the day is settled
+                pass  # the reader dropped nothing, so the day is settled
             case "reader drops" | "reader doubles" | "too soon" | "too far":
                 self._refused_run(day, change.kind, script)
             case _:
@@ -258,7 +258,7 @@ class History:
         self.counts["compacted"] += len(gone)
 
     def _rerun(self, how: int) -> None:
-        """Run a committed day again, under whatever rules are in force: nothing is done."""
+        """Check that a run of a committed day does nothing, under any rules."""
         if not self.lake.days:
             return
         day = self.lake.days[how % len(self.lake.days)].day.date
@@ -271,10 +271,10 @@ class History:
         self.look(moving=False)
 
     def _rebuild(self, how: int, *, whole: bool = False) -> None:
-        """Build a committed day again, damaged or not, after an attempt that failed or without."""
+        """Rebuild a committed day, damaged or not, after a failed attempt or without one."""
         if not self.lake.days:
             return
-        how = how * 617 % 1000  # spread, since small numbers are drawn most
+        how = how * 617 % 1000  # spread it: hypothesis draws small numbers most often
         at, damage = how % len(self.lake.days), "" if whole else DAMAGES[how // 3 % len(DAMAGES)]
         if damage == "gone":
             between = [n for n in range(1, len(self.lake.days) - 1) if not self.lake.days[n + 1].lossy]
@@ -285,7 +285,7 @@ class History:
         ways = self._revisions(day, expected)
         saved = self._damage(day, damage, how)
         may = {"OffsetsLost"} if self.known.compacted else set[str]()
-        if "late-" in saved[1]:  # to make it again, all must be there that its run read
+        if "late-" in saved[1]:  # a rebuild needs all records that its run read
             may |= {"OffsetsLost", "RunFailed"}
         if expected is None:
             may |= {"OffsetsLost", "AuditFailed"}
@@ -313,7 +313,7 @@ class History:
         self._look_rebuilt(day, ways)
 
     def _rebuild_first(self, day: date, how: int) -> None:
-        """Build a day again while late files of the newest one still wait: they come first."""
+        """Rebuild a day while late files of the newest one still wait: they are moved first."""
         self.store.plant()
         if day not in self._days():
             self.lake = self._candidates[self._manifest(day)["run_id"]]
@@ -323,7 +323,7 @@ class History:
         self.counts["rebuilds before the rerun"] += after > before
 
     def _damage(self, day: date, damage: str, how: int) -> tuple[Path, str, bytes]:
-        """Damage a day behind the store's back; give what it takes to mend it."""
+        """Damage a day without the store's knowledge; return what repairs it."""
         folder = self.folder / f"date={day}"
         files = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
         if damage == "gone":
@@ -368,13 +368,13 @@ class History:
         return "done"
 
     def _revisions(self, day: date, expected: reference.Lake | None) -> dict[str, reference.Lake]:
-        """Tell by run what the lake holds: the revision that is there now, else the new one."""
+        """Return what the lake holds by run: the revision that is there now, else the new one."""
         manifest = self._manifest(day)
         ways = {manifest["run_id"]: self.lake} if manifest else {}
         return ways | ({"": expected} if expected else {})
 
     def _look_rebuilt(self, day: date, ways: dict[str, reference.Lake]) -> None:
-        """Hold the lake against all laws: as it was, or as it is after the rebuild."""
+        """Check the lake by all laws: as it was before the rebuild, or as it is after it."""
         run = self._manifest(day)["run_id"]
         lake = ways[run] if run in ways else ways.get("", self.lake)
         own = f"date={day}/"
@@ -382,7 +382,7 @@ class History:
         check(self.seen(lake, moving=False))
 
     def _refused_topic(self, day: date, kind: str, number: int, script: DayScript) -> None:
-        """Do something to the topic that no run may accept; then undo it."""
+        """Change the topic in a way that no run may accept; then undo it."""
         with self.twin.broken(kind, number, self.lake):
             if self.lake.refusals(self.known, self._request(day)).must:
                 self.counts[f"refused: {kind}"] += 1
@@ -390,7 +390,7 @@ class History:
                 assert result not in ("done", "crash", "store"), f"{kind} was accepted"
 
     def _refused_run(self, day: date, kind: str, script: DayScript) -> None:
-        """Let a run go wrong in a way that it must notice."""
+        """Make a run fail in a way that it must notice."""
         engine = self._engine(script)
         changed: dict[str, Any] = {}
         expected = {"AuditFailed", "TopicChanged"}
@@ -411,7 +411,7 @@ class History:
             return
         newest = self._manifest(day)
         assert kind.startswith("reader"), f"{kind} was accepted"
-        assert sum(each["rows"] for each in newest["tally"]) == 0, f"{kind} was not noticed"
+        assert sum(tally["rows"] for tally in newest["tally"]) == 0, f"{kind} was not noticed"
 
     # -- runs
 
@@ -425,7 +425,7 @@ class History:
             accept_contract=self._accept.contract,
             accept_start=self._accept.start,
             accept_loss=frozenset(
-                (each.partition, each.from_offset, each.until_offset) for each in self._accept.loss
+                (lost.partition, lost.from_offset, lost.until_offset) for lost in self._accept.loss
             ),
         )
 
@@ -438,7 +438,7 @@ class History:
         )
 
     def pipeline(self, engine: LocalEngine, **changed: Any) -> Pipeline:
-        """Give what a run works with, by the rules in force."""
+        """Return what a run works with, by the rules in force."""
         columns = [Column("id", Scalar(Kind.STRING))]
         if self.rules.number_column:
             columns.append(Column("n", Scalar(Kind.BIGINT)))
@@ -472,19 +472,19 @@ class History:
         also: Iterable[str] = (),
         **changed: Any,
     ) -> str:
-        """Run a day once, and give how it ended: `done`, `crash`, `store`, or the name of its refusal."""
+        """Run a day once, and return how it ended: `done`, `crash`, `store`, or the name of its refusal."""
         engine = engine or self._engine(script)
         self.store.plant(fault)
         struck, made = self.store.injected, self.store.kinds.total()
         request = self._request(day)
         refusals = self.lake.refusals(self.known, request)
-        at_desk, told = self.pipeline(engine, **changed), ""
+        of_run, message = self.pipeline(engine, **changed), ""
         try:
-            outcome = run_day(at_desk, day)
+            outcome = run_day(of_run, day)
         except Crash:
             result = "crash"
         except KafkaDailyError as stopped:
-            result, told = type(stopped).__name__, str(stopped)
+            result, message = type(stopped).__name__, str(stopped)
         else:
             assert outcome.already or not refusals.must, f"done, and not refused with {refusals.must}"
             result = "done"
@@ -494,7 +494,7 @@ class History:
         if self.store.injected > struck and result in ("StoreFailed", "NotPublished", "AuditFailed"):
             result = "store"
         lawful = {"done", "crash", "store", *refusals.may, *also}
-        assert result in lawful, f"refused, and should not be: {told}"
+        assert result in lawful, f"refused, and should not be: {message}"
         self.counts["attempts of tasks that failed"] += script.failing and engine.jobs > 0
         self._note(day, request)
         self.look(moving=result != "done", day=day)
@@ -503,7 +503,7 @@ class History:
         return result
 
     def _note(self, day: date, request: Request) -> None:
-        """Where a day is there that no earlier run made, work out what it should hold."""
+        """Work out what a new day should hold, if this run committed one."""
         manifest = self._manifest(day)
         if manifest is None or manifest["run_id"] in self._candidates or day in self._days():
             return
@@ -513,32 +513,32 @@ class History:
         self._candidates[manifest["run_id"]] = self.lake.settle(self.known, request, ends)
 
     def _days(self) -> list[date]:
-        return [each.day.date for each in self.lake.days]
+        return [settled.day.date for settled in self.lake.days]
 
     def _manifest(self, day: date) -> Any:
         path = self.folder / f"date={day}" / "_manifest.json"
         return json.loads(path.read_bytes()) if path.exists() else None
 
     def _committed(self, day: date) -> None:
-        """The day is there for good: from here on nothing may take it away."""
+        """Note that the day is committed: from here on nothing may remove it."""
         if day not in self._days():
             self.lake = self._candidates[self._manifest(day)["run_id"]]
         self.before = {name: file.sha256 for name, file in self.seen(self.lake, moving=False).files.items()}
         self.counts["days committed"] += 1
         for fate in Fate:
             self.counts[f"fate: {fate.name}"] += sum(
-                p.fate is fate for p in self.lake.days[-1].found.values()
+                p.fate is fate for p in self.lake.days[-1].placed.values()
             )
 
     def look(self, *, moving: bool, day: date | None = None) -> None:
-        """Hold the lake against all laws, as it should be by now."""
+        """Check the lake by all laws."""
         manifest = self._manifest(day) if day and day not in self._days() else None
         lake = self._candidates[manifest["run_id"]] if manifest else self.lake
         if self.folder.exists():
             check(self.seen(lake, moving=moving))
 
     def seen(self, lake: reference.Lake, *, moving: bool) -> Seen:
-        """Look at the lake, beside what it should be."""
+        """Return the lake as it is, beside the reference's."""
         return Seen.of(
             self.folder,
             self.reader,
@@ -550,8 +550,8 @@ class History:
         )
 
     def attempt(self, day: date, attempt: Attempt, script: DayScript) -> None:
-        """Run a day so that it fails half-way, if it gets that far."""
-        where = attempt.at * 617 % 1000  # spread, since small numbers are drawn most
+        """Run a day with a fault half-way, if it gets that far."""
+        where = attempt.at * 617 % 1000  # spread it: hypothesis draws small numbers most often
         at = 1 + where * self.made // 1000
         match attempt.fault:
             case "kill":
@@ -597,7 +597,7 @@ class History:
 
     def _accept_loss(self, day: date, script: DayScript) -> None:
         logs = self.known.partitions.items()
-        lost = [each for number, log in logs if (each := self.lake.lost(number, log))]
+        lost = [loss for number, log in logs if (loss := self.lake.lost(number, log))]
         if lost:
             number, from_, until = lost[0]
             self._accept = replace(
@@ -623,7 +623,7 @@ def _killed_after(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def play_many(count: int, seed: int, *, real: bool, memory: bool) -> tuple[Counter[str], str]:
-    """Play random histories; give what was injected, and how one failed or nothing. Runs in any process."""
+    """Play random histories in this process; return counts of faults, and how one failed or an empty text."""
     counts: Counter[str] = Counter()
     structlog.configure(processors=[_drop])
 

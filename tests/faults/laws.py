@@ -1,7 +1,7 @@
 """The laws of a lake, each a function: what must hold after every step of every history.
 
-Relies on the reference for what should be there, and on nothing of the product for what is: folders are
-walked, manifests are plain JSON, files are read again.
+Relies on the reference for what a lake should hold. Never uses the product to see what it does hold: folders
+are walked, manifests are plain JSON, files are read again.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file as it lies there."""
+    """A file of the lake."""
 
     inode: int
     bytes: int
@@ -58,7 +58,7 @@ class Reader:
         self._known: dict[tuple[int, int, int], File] = {}
 
     def read(self, path: Path) -> File:
-        """Give a file; one that was not changed since is not read again."""
+        """Return a file; an unchanged one is not read again."""
         stat = path.stat()
         key = stat.st_ino, stat.st_size, stat.st_mtime_ns
         if key not in self._known:
@@ -72,7 +72,7 @@ class Reader:
 class Seen:
     """A lake as it is, beside what it should be.
 
-    `moving` tells whether the newest day may still have late files on their way; `before` are the files of
+    `moving` is whether the newest day may still have late files on their way; `before` are the files of
     committed days when they were looked at last, by path.
     """
 
@@ -95,17 +95,17 @@ class Seen:
     @cached_property
     def manifests(self) -> dict[date, Any]:
         """The manifests as JSON."""
-        found = {}
+        manifests = {}
         for day in self.days:
             path = self.folder / f"date={day}" / "_manifest.json"
             assert path.exists(), f"{day} has no manifest"
-            found[day] = json.loads(path.read_bytes())
-        return found
+            manifests[day] = json.loads(path.read_bytes())
+        return manifests
 
     @cached_property
     def days(self) -> list[date]:
         """The days that have a folder."""
-        return sorted(date.fromisoformat(each.name[5:]) for each in self.folder.glob("date=*"))
+        return sorted(date.fromisoformat(folder.name[5:]) for folder in self.folder.glob("date=*"))
 
     @cached_property
     def promised(self) -> Counter[Coordinate]:
@@ -113,12 +113,12 @@ class Seen:
         return Counter(row.at for name, file in self.files.items() if _is_data(name) for row in file.rows)
 
     def settled(self) -> Iterator[tuple[Settled, Any]]:
-        """Give each day of the reference with its manifest."""
-        for each in self.lake.days:
-            yield each, self.manifests[each.day.date]
+        """Yield each day of the reference with its manifest."""
+        for settled in self.lake.days:
+            yield settled, self.manifests[settled.day.date]
 
     def listed(self) -> Iterator[tuple[date, Any]]:
-        """Give each file that a manifest lists, with the day of that manifest."""
+        """Yield each file that a manifest lists, with the day of that manifest."""
         for day, manifest in self.manifests.items():
             for file in manifest["files"]:
                 yield day, file
@@ -140,10 +140,12 @@ Law = Callable[[Seen], None]
 
 def whole_days_only(seen: Seen) -> None:
     """A day is there with its manifest and all its files, or not at all; and just the settled ones are."""
-    assert seen.days == [each.day.date for each in seen.lake.days], f"the wrong days are there: {seen.days}"
+    assert seen.days == [settled.day.date for settled in seen.lake.days], (
+        f"the wrong days are there: {seen.days}"
+    )
     for day, file in seen.listed():
-        here = f"date={day}/{file['path']}"
-        assert {here, file["target"]} & seen.files.keys(), f"{here} is missing"
+        committed = f"date={day}/{file['path']}"
+        assert {committed, file["target"]} & seen.files.keys(), f"{committed} is missing"
 
 
 def no_coordinate_twice(seen: Seen) -> None:
@@ -154,20 +156,20 @@ def no_coordinate_twice(seen: Seen) -> None:
 
 def every_record_has_its_place(seen: Seen) -> None:
     """Each record lies where the reference says, and nowhere else."""
-    found: dict[Coordinate, set[Place]] = {}
+    actual: dict[Coordinate, set[Place]] = {}
     for name, file in seen.files.items():
         for row in file.rows:
-            found.setdefault(row.at, set()).add(place_of(Path(name)))
+            actual.setdefault(row.at, set()).add(place_of(Path(name)))
     newest = seen.days[-1] if seen.days else None
     for at, place in seen.lake.places.items():
         if place.fate in IN_FILES:
-            there = found.pop(at, set())
+            of_record = actual.pop(at, set())
             lawful = [{place}]
             if place.fate is Fate.AMENDED and seen.moving and place.day == newest:
                 waiting = Place(Fate.SET_ASIDE, place.day, place.of)
                 lawful += [{waiting}, {place, waiting}]
-            assert there in lawful, f"{at} should be {place}, is {there or 'nowhere'}"
-    assert not found, f"in files, and should not be: {found}"
+            assert of_record in lawful, f"{at} should be {place}, is {of_record or 'nowhere'}"
+    assert not actual, f"in files, and should not be: {actual}"
 
 
 def rows_hold_what_was_produced(seen: Seen) -> None:
@@ -184,7 +186,7 @@ def rows_hold_what_was_produced(seen: Seen) -> None:
 
 def amended_rows_are_of_their_day(seen: Seen) -> None:
     """All rows that the promised way to read finds in a day are dated on it, by the bounds it recorded."""
-    bounds = {each.day.date: each.day for each in seen.lake.days}
+    bounds = {settled.day.date: settled.day for settled in seen.lake.days}
     for name, file in seen.files.items():
         if _is_data(name):
             day = bounds[date.fromisoformat(name[5:15])]
@@ -195,10 +197,10 @@ def amended_rows_are_of_their_day(seen: Seen) -> None:
 
 def files_are_those_that_were_committed(seen: Seen) -> None:
     """Each file is, byte for byte, the one that its manifest lists; or the one that a rebuild made for it."""
-    remade = {each["target"]: each for manifest in seen.manifests.values() for each in manifest["remade"]}
-    for day, listed_there in seen.listed():
-        for name in {f"date={day}/{listed_there['path']}", listed_there["target"]} & seen.files.keys():
-            file, listed = seen.files[name], remade.get(name, listed_there)
+    remade = {file["target"]: file for manifest in seen.manifests.values() for file in manifest["remade"]}
+    for day, committed in seen.listed():
+        for name in {f"date={day}/{committed['path']}", committed["target"]} & seen.files.keys():
+            file, listed = seen.files[name], remade.get(name, committed)
             assert (file.bytes, file.sha256) == (listed["bytes"], listed["sha256"]), f"{name} was changed"
             assert len(file.rows) == listed["rows"], name
 
@@ -208,16 +210,16 @@ def a_committed_day_never_changes(seen: Seen) -> None:
     targets = {file["target"]: f"date={day}/{file['path']}" for day, file in seen.listed() if file["target"]}
     moved = {source: target for target, source in targets.items()}
     for name, digest in seen.before.items():
-        there = seen.files.get(name) or seen.files.get(moved.get(name, ""))
-        assert there is not None, f"{name} is gone"
-        assert there.sha256 == digest, f"{name} was changed"
+        file = seen.files.get(name) or seen.files.get(moved.get(name, ""))
+        assert file is not None, f"{name} is gone"
+        assert file.sha256 == digest, f"{name} was changed"
     known = {name.partition("/")[0] for name in seen.before}
     for name in seen.files.keys() - seen.before.keys():
         assert name.partition("/")[0] not in known or name in targets, f"{name} is new in a committed day"
 
 
 def nothing_left_but_orphans(seen: Seen) -> None:
-    """Beside days there is the lock, and staging; in days nothing that no manifest names."""
+    """Beside the days there are the lock and staging alone; manifests name every file in a day."""
     for path in seen.folder.iterdir():
         assert path.name in ("_lock", "_staging") or path.name.startswith("date="), f"{path} was left"
     named = {f"date={day}/_manifest.json" for day in seen.days}
@@ -228,9 +230,9 @@ def nothing_left_but_orphans(seen: Seen) -> None:
 
 def days_go_on_where_the_last_one_ended(seen: Seen) -> None:
     """The recorded bounds are those of the zone rules of then, without a hole and without an overlap."""
-    for each, manifest in seen.settled():
+    for settled, manifest in seen.settled():
         day = manifest["day"]
-        assert (_micros(day["start"]), _micros(day["end"])) == (each.day.start, each.day.end), day
+        assert (_micros(day["start"]), _micros(day["end"])) == (settled.day.start, settled.day.end), day
 
 
 def _micros(text: str) -> int:
@@ -240,11 +242,11 @@ def _micros(text: str) -> int:
 def checkpoints_match_the_reference(seen: Seen) -> None:
     """Each day consumed the checkpoint before it, but for lost offsets; the last one is the reference's."""
     before: Any = None
-    for each, manifest in seen.settled():
+    for settled, manifest in seen.settled():
         consumed = {part["partition"]: part for part in manifest["consumed"]["partitions"]}
         for part in before["next"]["partitions"] if before else ():
             mine = consumed[part["partition"]]
-            lost = set(each.offsets(part["partition"], Fate.LOST))
+            lost = set(settled.offsets(part["partition"], Fate.LOST))
             assert _offsets(mine["pending"]) == _offsets(part["pending"]) - lost, f"pending of {mine}"
             assert mine["anchor"] == part["anchor"], f"anchor of {mine}"
             assert mine["seen_until"] == part["seen_until"] or lost, f"seen_until of {mine}"
@@ -260,13 +262,13 @@ def checkpoints_match_the_reference(seen: Seen) -> None:
         assert (anchor and anchor["offset"]) == (last and last[0])
         stamp = last[1].stamp if last else None
         assert anchor is None or anchor["timestamp"] == (-1 if stamp is None else stamp)
-    starts = {each["partition"]: each["offset"] for each in before["first_offsets"]}
+    starts = {first["partition"]: first["offset"] for first in before["first_offsets"]}
     assert starts == seen.lake.first
 
 
 def every_offset_explained(seen: Seen) -> None:
     """What was read of a span is a verdict or a gap; counts and digests are of just the right offsets."""
-    for each, manifest in seen.settled():
+    for settled, manifest in seen.settled():
         gaps = {gap["partition"]: gap for gap in manifest["gaps"]}
         for span in manifest["spans"]:
             number = span["partition"]
@@ -275,21 +277,23 @@ def every_offset_explained(seen: Seen) -> None:
             assert sum(t["rows"] for t in tally.values()) + len(missed) == len(reads), f"unexplained: {span}"
             assert gaps[number]["probed"] == len(gaps[number]["offsets"])
             for verdict, fates in VERDICTS.items():
-                offsets = each.offsets(number, *fates)
+                offsets = settled.offsets(number, *fates)
                 counted = tally.pop(verdict, None)
                 assert (counted["rows"] if counted else 0) == len(offsets), (
-                    f"{each.day.date} {number} {verdict}"
+                    f"{settled.day.date} {number} {verdict}"
                 )
                 assert counted is None or counted["digest"] == _digest(offsets)
             assert not tally.keys() - {"already_settled"}
-            new = {offset for part, offset in each.found if part == number}
-            lost = set(each.offsets(number, Fate.LOST))
+            new = {offset for part, offset in settled.placed if part == number}
+            lost = set(settled.offsets(number, Fate.LOST))
             assert new - lost <= reads
-            assert missed & new == set(each.offsets(number, Fate.GAP)), f"gaps of {each.day.date} in {number}"
+            assert missed & new == set(settled.offsets(number, Fate.GAP)), (
+                f"gaps of {settled.day.date} in {number}"
+            )
 
 
 def _digest(offsets: list[int]) -> str:
-    """Write a set of offsets as ranges, and hash that."""
+    """Return the hash of a set of offsets, written as ranges."""
     ranges: list[list[int]] = []
     for offset in offsets:
         if ranges and ranges[-1][1] == offset:
@@ -301,13 +305,13 @@ def _digest(offsets: list[int]) -> str:
 
 
 def losses_are_marked(seen: Seen) -> None:
-    """A day that went on without offsets says so for ever, and no other does."""
-    for each, manifest in seen.settled():
+    """A day that went on without offsets is marked for ever, and no other day is."""
+    for settled, manifest in seen.settled():
         named = set[Coordinate]()
         for loss in manifest["accepted"]["loss"]:
             named |= {(loss["partition"], o) for o in range(loss["from_offset"], loss["until_offset"])}
-        lost = {at for at, place in each.found.items() if place.fate is Fate.LOST}
-        assert bool(named) == each.lossy
+        lost = {at for at, place in settled.placed.items() if place.fate is Fate.LOST}
+        assert bool(named) == settled.lossy
         assert lost <= named
 
 
@@ -340,6 +344,6 @@ LAWS: Final[tuple[Law, ...]] = (
 
 
 def check(seen: Seen) -> None:
-    """Hold a lake against every law."""
+    """Check a lake by every law."""
     for law in LAWS:
         law(seen)

@@ -1,6 +1,6 @@
-"""Files of tests: Arrow's own format in the place of Parquet, at a tenth of the time, and the rows of both.
+"""Light files for tests: Arrow's own format instead of Parquet, in a tenth of the time, and the rows of both.
 
-Stands in for what the product uses of `pyarrow.parquet`, and for no more: whatever else is asked for fails.
+Stands in for the parts of `pyarrow.parquet` that the product uses. Fails on any other part.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def light_files() -> Iterator[None]:
 
 
 class LightWriter:
-    """Writes what `pq.ParquetWriter` would, as Arrow's own stream: a tenth of the time."""
+    """Writes as `pq.ParquetWriter` does, but Arrow's own stream: it takes a tenth of the time."""
 
     def __init__(self, file: Any, schema: pa.Schema, **options: Any) -> None:
         self._file, self._buffer = file, pa.BufferOutputStream()
@@ -52,14 +52,14 @@ class LightWriter:
 
 
 class LightFooter:
-    """What a LightWriter's file says of itself, as `pq.read_metadata` would."""
+    """The metadata of a LightWriter's file, as `pq.read_metadata` returns it."""
 
     def __init__(self, file: BufferedIOBase) -> None:
         self.metadata = {key.encode(): value.encode() for key, value in _read(file)[1].items()}
 
 
 class LightFile:
-    """Reads what a LightWriter wrote, as `pq.ParquetFile` would."""
+    """Reads a LightWriter's file, as `pq.ParquetFile` reads Parquet."""
 
     def __init__(self, file: BufferedIOBase) -> None:
         self._table, _ = _read(file)
@@ -93,7 +93,7 @@ def _rows(table: pa.Table) -> Iterator[Row]:
 
 
 def light_rows(path: Path) -> Iterable[Row]:
-    """Read rows that were written the light way."""
+    """Read the rows of a LightWriter's file."""
     with path.open("rb") as file:
         return list(_rows(_read(file)[0]))
 

@@ -1,7 +1,7 @@
 """A lake in memory, each change of which can fail: the port's second implementation.
 
-Names and bytes, and nothing of a disk: a commit is one step, a late file is linked and unlinked, what is
-written is durable. `show` writes it to a folder for those who look at one.
+Holds names and bytes, and has no disk: a commit is one step, a late file is linked and unlinked, what is
+written is durable. `show` writes the lake to a folder for tests that read one.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ALIVE: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
 
 
 class MemoryStore:
-    """What a lake in memory holds, and the fault that is ahead of it."""
+    """The names of a lake in memory, and its next fault."""
 
     def __init__(self, root: Path) -> None:
         """Begin without a lake; `root` is where it is shown."""
@@ -49,7 +49,7 @@ class MemoryStore:
 
     @contextmanager
     def change(self, kind: str) -> Iterator[None]:
-        """Make a change, unless it is its turn to fail, before or after it was made."""
+        """Make a change, or fail before or after it if the fault is due."""
         if self.dead:
             raise Crash("not alive")
         self.kinds[kind] += 1
@@ -69,12 +69,12 @@ class MemoryStore:
         raise StoreFailed(expected=f"to {kind}", found="EIO", do="Look.")
 
     def power_loss(self, keeps: Keeps = nothing) -> None:
-        """Start again: all that is here is durable."""
+        """Start again; all names are durable."""
         self.plant()
         self.show()
 
     def show(self) -> None:
-        """Write the lake to its folder, one file for all names of one."""
+        """Write the lake to its folder; names of one file become hard links."""
         folder = self.root / "lake"
         shutil.rmtree(folder, ignore_errors=True)
         made: dict[int, Path] = {}
@@ -88,17 +88,17 @@ class MemoryStore:
                 made[id(text)] = path
 
     def reload(self) -> None:
-        """Take what somebody made of the folder."""
-        folder, found = self.root / "lake", dict[int, bytearray]()
+        """Load the folder, which a test has changed."""
+        folder, texts = self.root / "lake", dict[int, bytearray]()
         self.names = {}
         for path in sorted(folder.rglob("*")):
             if path.is_file():
-                text = found.setdefault(path.stat().st_ino, bytearray(path.read_bytes()))
+                text = texts.setdefault(path.stat().st_ino, bytearray(path.read_bytes()))
                 self.names[path.relative_to(folder).as_posix()] = text
 
 
 class MemoryFile:
-    """A file that is being written; implements `jobs.lake.port.NewFile`, and what Arrow asks of a file."""
+    """A file that is being written; implements `jobs.lake.port.NewFile`, and the methods that Arrow calls."""
 
     closed = False
 
@@ -136,7 +136,7 @@ class MemoryLake:
     """A lake in memory; implements `jobs.lake.port.Lake`."""
 
     def __init__(self, store: MemoryStore) -> None:
-        """Take what holds it."""
+        """Take the store that holds it."""
         self._store = store
 
     # -- reading
@@ -175,8 +175,8 @@ class MemoryLake:
     def stat(self, ref: str) -> Entry | None:
         if ref in self._store.names:
             return Entry(identity=id(self._store.names[ref]))
-        there = any(name.startswith(f"{ref}/") for name in self._store.names)
-        return Entry(identity=ref) if there else None
+        exists = any(name.startswith(f"{ref}/") for name in self._store.names)
+        return Entry(identity=ref) if exists else None
 
     def open_file(self, ref: str) -> BytesIO:
         try:
@@ -195,8 +195,8 @@ class MemoryLake:
 
     def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[str]:
         folders = {day_ref(day) for day in into}
-        found = ((ref, brought_by(ref)) for ref in self._late() if ref.split("/")[0] in folders)
-        return [ref for ref, day in found if day and day >= by]
+        late = ((ref, brought_by(ref)) for ref in self._late() if ref.split("/")[0] in folders)
+        return [ref for ref, day in late if day and day >= by]
 
     def _late(self) -> list[str]:
         return sorted(name for name in self._store.names if name.count("/") == 1 and brought_by(name))
@@ -277,14 +277,14 @@ class MemoryLake:
 
     def bring(self, source: str, target: str) -> bool:
         names = self._store.names
-        there, left = names.get(target), names.get(source)
-        if left is None and there is not None:
+        at_target, at_source = names.get(target), names.get(source)
+        if at_source is None and at_target is not None:
             return False
-        if left is None or (there is not None and there is not left):
+        if at_source is None or (at_target is not None and at_target is not at_source):
             raise LedgerBroken(expected=f"{source} or {target}", found="neither or two", do="Look.")
-        if there is None:
+        if at_target is None:
             with self._store.change("link"):
-                names[target] = left
+                names[target] = at_source
         with self._store.change("unlink"):
             del names[source]
         return True

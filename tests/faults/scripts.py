@@ -1,6 +1,6 @@
-"""What random histories are made of: plain data, and hypothesis strategies for it.
+"""The parts of random histories: plain data, and hypothesis strategies for it.
 
-Relies on nothing. A script says what happens, and never what must come of it. Numbers are small, so that a
+Relies on nothing. A script holds what happens, and never the expected result. Numbers are small, so that a
 failing script shrinks to one that can be read.
 """
 
@@ -19,9 +19,9 @@ SHIFTS: Final = {
     "on time": 0, "disorder": -2, "late": -24, "very late": -50, "early": 20, "at the limit": 24,
     "days ahead": 40, "too early": 80, "half a day old": -13, "too old": -31 * 24,
 }  # fmt: skip
-"""How many hours an event lies beside Kafka's stamp."""
+"""Hours between Kafka's stamp and the event time."""
 STAMPS: Final = {"stray ahead": 40, "stray far ahead": 4000, "stray back": -20}
-"""How many hours Kafka's stamp lies beside the arrival; the event follows it, unless that is far off."""
+"""Hours between arrival and Kafka's stamp; the event time follows the stamp, unless that is far off."""
 KINDS: Final = (
     *SHIFTS, *STAMPS, "text", "broken", "tombstone", "no stamp",
     "on time", "on time", "on time", "disorder", "late", "late", "very late", "early", "early",
@@ -42,7 +42,7 @@ ZONES: Final = ("Europe/Amsterdam", "UTC", "Asia/Tokyo", "America/New_York")
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """One record that is produced: to a partition, at an hour of the day, and with an event beside it."""
+    """One record to produce: its partition, its hour of the day, and its kind of event time."""
 
     partition: int
     hour: int
@@ -61,7 +61,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """A run that goes wrong: at about so many thousandths of its changes, or at a step."""
+    """A run that fails: at about so many thousandths of its changes, or at a step."""
 
     fault: str
     at: int

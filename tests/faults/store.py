@@ -1,7 +1,7 @@
-"""A store that fails when told to, and forgets what was not fsynced when its power fails.
+"""A store that fails at a planned change, and forgets what was not fsynced when its power fails.
 
-Relies on a lake changing by the calls of its `System` alone, for which it is passed. It does each change for
-real, and keeps a model of what is durable beside it. It never makes a lake safer than a disk would.
+Relies on a lake changing by the calls of its `System` alone, in whose place it stands. Does each change for
+real, and keeps a model of what is durable beside it. Never makes a lake safer than a disk would.
 """
 
 # it stands in the place of `os`, and calls it
@@ -30,7 +30,7 @@ NAMING: Final = frozenset({"mkdir", "open", "rename", "link", "unlink", "rmdir",
 _ALIVE: WeakValueDictionary[str, FaultyOs] = WeakValueDictionary()
 
 Keeps = Callable[[], bool]
-"""Says of one change that was not made durable whether the disk wrote it early."""
+"""Returns whether the disk wrote early one change that was not made durable."""
 
 
 def nothing() -> bool:
@@ -99,10 +99,10 @@ class Disk:
         disk.kept = {node: dict(names) for node, names in disk.seen.items()}
         return disk
 
-    def _load(self, folder: Path, here: int, inodes: dict[int, int]) -> None:
+    def _load(self, folder: Path, parent: int, inodes: dict[int, int]) -> None:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
             if entry.is_dir(follow_symlinks=False):
-                node = self.seen[here][entry.name] = next(self.numbers)
+                node = self.seen[parent][entry.name] = next(self.numbers)
                 self.seen[node] = {}
                 self._load(Path(entry.path), node, inodes)
                 continue
@@ -111,10 +111,10 @@ class Disk:
                 inodes[inode] = node = next(self.numbers)
                 self.durable_text[node] = Path(entry.path).read_bytes()
                 self.text[node] = bytearray(self.durable_text[node])
-            self.seen[here][entry.name] = inodes[inode]
+            self.seen[parent][entry.name] = inodes[inode]
 
     def find(self, parts: tuple[str, ...]) -> int:
-        """Give the node of a path."""
+        """Return the node of a path."""
         node = ROOT
         for part in parts:
             node = self.seen[node][part]
@@ -123,8 +123,8 @@ class Disk:
     def change(self, *names: Name, whole: bool = False) -> None:
         """Make a change that the disk has not written yet."""
         self.changes.append(Change(names, whole))
-        for each in names:
-            _name(self.seen, each)
+        for name in names:
+            _name(self.seen, name)
 
     def sync(self, node: int) -> None:
         """Make durable what fsync of a file or of a folder promises, and no more."""
@@ -133,30 +133,30 @@ class Disk:
                 self.durable_text[node] = bytes(self.text[node])
             return
         for change in self.changes:
-            for each in change.names:
-                each.durable |= each.folder == node
+            for name in change.names:
+                name.durable |= name.folder == node
 
     def after_power_loss(self, keeps: Keeps) -> Disk:
-        """Give the disk as it is found when the power is back."""
-        found = Disk(seen={node: {} for node in self.seen}, numbers=self.numbers)
+        """Return the disk as it is when the power is back."""
+        disk = Disk(seen={node: {} for node in self.seen}, numbers=self.numbers)
         for node, names in self.kept.items():
-            found.seen[node] = dict(names)
+            disk.seen[node] = dict(names)
         for change in self.changes:
             first, *others = change.names
             if first.durable or keeps():
                 if change.whole:
-                    found._forget_names({each.node for each in change.names if each.node in self.seen})
-                _name(found.seen, first)
-                for each in others:
-                    if change.whole or each.durable or keeps():
-                        _name(found.seen, each)
+                    disk._forget_names({name.node for name in change.names if name.node in self.seen})
+                _name(disk.seen, first)
+                for other in others:
+                    if change.whole or other.durable or keeps():
+                        _name(disk.seen, other)
         for node, text in self.text.items():
             durable, full = self.durable_text.get(node, b""), bytes(text)
             if durable != full and keeps():
                 durable = full if keeps() else full[: len(full) // 2]
-            found.text[node], found.durable_text[node] = bytearray(durable), durable
-        found.kept = {node: dict(names) for node, names in found.seen.items()}
-        return found
+            disk.text[node], disk.durable_text[node] = bytearray(durable), durable
+        disk.kept = {node: dict(names) for node, names in disk.seen.items()}
+        return disk
 
     def _forget_names(self, folders: set[int | None]) -> None:
         """Take away the names of folders that get another one: a folder has one name."""
@@ -165,8 +165,8 @@ class Disk:
                 del names[name]
 
     def state(self) -> str:
-        """Tell a disk, seen and durable, from any other; the text of a lock is for people alone."""
-        return _told(self) + _told(self.after_power_loss(nothing))
+        """Return a hash of the disk, seen and durable, without the text of a lock, which is for people."""
+        return _hash(self) + _hash(self.after_power_loss(nothing))
 
     def store(self, root: Path) -> None:
         """Write the disk to a real folder, in the place of what is there."""
@@ -183,21 +183,21 @@ class Disk:
                 made[node] = path
 
     def walk(self, root: Path, folder: int = ROOT) -> Iterator[tuple[int, Path]]:
-        """Give all nodes with their paths, folders before what is in them."""
+        """Yield all nodes with their paths, folders before what is in them."""
         for name, node in sorted(self.seen[folder].items()):
             yield node, root / name
             if node in self.seen:
                 yield from self.walk(root / name, node)
 
 
-def _told(disk: Disk) -> str:
+def _hash(disk: Disk) -> str:
     numbers: dict[int, int] = {}
-    told = hashlib.sha256()
+    digest = hashlib.sha256()
     for node, path in disk.walk(Path()):
         text = b"" if path.name == "_lock" else bytes(disk.text.get(node, b""))
         number = numbers.setdefault(node, len(numbers))
-        told.update(f"{path} {number} {hashlib.sha256(text).hexdigest()}\n".encode())
-    return told.hexdigest()
+        digest.update(f"{path} {number} {hashlib.sha256(text).hexdigest()}\n".encode())
+    return digest.hexdigest()
 
 
 def _name(tree: Tree, given: Name) -> None:
@@ -244,7 +244,7 @@ class FaultyOs(System):
         self._made = self._writes = 0
         self._writing: int | None = None
         self._struck = False
-        self.told = "not alive"
+        self.death = "not alive"
         self._files: dict[int, int] = {}
         self._outside: set[int] = set()
 
@@ -285,11 +285,11 @@ class FaultyOs(System):
     def require_all_seen(self) -> None:
         """Check that the real folder is what the model says: no change went past it."""
         real = Disk.load(self.root)
-        there = {path.relative_to(self.root): real.text.get(node) for node, path in real.walk(self.root)}
+        actual = {path.relative_to(self.root): real.text.get(node) for node, path in real.walk(self.root)}
         model = {
             path.relative_to(self.root): self.disk.text.get(node) for node, path in self.disk.walk(self.root)
         }
-        assert there == model, f"changed behind the harness: {_unlike(there, model)}"
+        assert actual == model, f"changed behind the harness: {_differences(actual, model)}"
 
     # -- the changes
 
@@ -364,7 +364,7 @@ class FaultyOs(System):
         )
 
     def link(self, source: Path, target: Path) -> None:
-        """Give a file another name."""
+        """Link a file under another name."""
         node = self.disk.find(self._parts(source))
         self._change(
             "link", lambda: os.link(source, target), lambda _: self.disk.change(self._to(target, node))
@@ -402,7 +402,7 @@ class FaultyOs(System):
         self, kind: str, do: Callable[[], T], model: Callable[[T], None], file: int | None = None
     ) -> T:
         if self.dead or (file is not None and file not in self._files):
-            raise Crash(self.told)
+            raise Crash(self.death)
         self.kinds[kind] += 1
         fault = self._strikes(kind, file)
         if fault and not fault.after:
@@ -418,7 +418,7 @@ class FaultyOs(System):
         return result
 
     def _strikes(self, kind: str, file: int | None) -> Fault | None:
-        """Count a change, and give the fault where it is the change's turn to fail."""
+        """Count a change; return the fault where this change is to fail."""
         fault = self.fault
         if fault is None or (fault.of and kind not in fault.of):
             return None
@@ -436,8 +436,8 @@ class FaultyOs(System):
     def _fail(self, fault: Fault, kind: str, file: int | None) -> None:
         self.injected += 1
         if fault.error is None:
-            self.dead, self.told = True, f"killed {'after' if fault.after else 'before'} {kind}"
-            raise Crash(self.told)
+            self.dead, self.death = True, f"killed {'after' if fault.after else 'before'} {kind}"
+            raise Crash(self.death)
         if kind == "fsync" and file is not None and not fault.after and self._files[file] in self.disk.text:
             self.disk.torn.add(self._files[file])
         raise OSError(fault.error, os.strerror(fault.error), kind)
@@ -469,5 +469,5 @@ def _alive(root: str) -> FaultyOs:
     return _ALIVE[root]
 
 
-def _unlike(there: dict[Path, Any], model: dict[Path, Any]) -> list[str]:
-    return sorted(str(path) for path in there.keys() | model.keys() if there.get(path) != model.get(path))
+def _differences(actual: dict[Path, Any], model: dict[Path, Any]) -> list[str]:
+    return sorted(str(path) for path in actual.keys() | model.keys() if actual.get(path) != model.get(path))

@@ -54,13 +54,13 @@ Visible = dict[str, set[Coordinate]]
 
 @contextmanager
 def memory_folder() -> Iterator[Path]:
-    """Give a folder that is no disk's where there is one: thousands of files are made in it."""
+    """Yield a folder in memory where the machine has one: thousands of files are made in it."""
     with tempfile.TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else None, prefix="kafka-daily-") as made:
         yield Path(made)
 
 
 def at(day: date, hours: float) -> datetime:
-    """Give an instant of a day; the zone of all stories is UTC."""
+    """Return an instant of a day; the zone of all stories is UTC."""
     return datetime(day.year, day.month, day.day, tzinfo=UTC) + timedelta(hours=hours)
 
 
@@ -77,21 +77,21 @@ class Story:
 
     def run(self, lake: Path, day: date, **changed: Any) -> Outcome:
         """Run one day as a process of its own would."""
-        here = LocalEngine(self.topic, least_tasks=self.tasks)
-        terms: dict[str, Any] = {"late": Late.AMEND, "zone": "UTC", "first": self.days[0], "engine": here}
+        engine = LocalEngine(self.topic, least_tasks=self.tasks)
+        terms: dict[str, Any] = {"late": Late.AMEND, "zone": "UTC", "first": self.days[0], "engine": engine}
         _RUNS[lake] += 1
-        table = replace(pipeline(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
+        of_run = replace(pipeline(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
         with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs():
             patched.setattr(jobs.day.execute, "_versions", lambda: {"kafka-daily": "0"})
-            return self.command(table, day)
+            return self.command(of_run, day)
 
-    def command(self, table: Pipeline, day: date) -> Outcome:
-        """Do what the story is about."""
-        return run_day(table, day)
+    def command(self, pipeline: Pipeline, day: date) -> Outcome:
+        """Run the command of this story."""
+        return run_day(pipeline, day)
 
     @cache  # noqa: B019 - stories live as long as the tests
     def lake(self, count: int) -> Path:
-        """Give the lake of the first days, left by undisturbed runs; copy it, never change it."""
+        """Return the lake of the first days, left by undisturbed runs; copy it, never change it."""
         folder = Path(tempfile.mkdtemp(prefix="kafka-daily-"))
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         for day in self.days[:count]:
@@ -101,12 +101,12 @@ class Story:
 
     @cache  # noqa: B019 - as above
     def held(self, count: int) -> dict[str, object]:
-        """Give what the files of the reference hold."""
+        """Return what the files of the reference hold."""
         return dict(self.files(self.lake(count)))
 
     @cache  # noqa: B019 - as above
     def visible(self, count: int) -> tuple[Visible, Visible]:
-        """Give what a reader is to see of each day in the end: its own rows, and those that amend it."""
+        """Return what a reader sees of each day in the end: its own rows, and those that amend it."""
         folders = [f"date={day}" for day in self.days[:count]]
         own, amended = ({day: set[Coordinate]() for day in folders} for _ in range(2))
         for path in self.lake(count).glob("date=*/*.parquet"):
@@ -114,7 +114,7 @@ class Story:
         return own, amended
 
     def files(self, lake: Path) -> Iterator[tuple[str, object]]:
-        """Give the name of each file outside of staging, with the rows or the manifest in it.
+        """Yield the name of each file outside of staging, with the rows or the manifest in it.
 
         The runs' names are masked, and hashes left out, since a footer names the run.
         """
@@ -129,7 +129,7 @@ class Story:
         assert {path.name for path in lake.iterdir()} <= known
         staging = lake / "_staging"
         left = sorted(path.name for path in staging.iterdir()) if staging.exists() else []
-        assert [each.name for each in orphans(PosixLake(lake))] == left
+        assert [orphan.name for orphan in orphans(PosixLake(lake))] == left
 
 
 @cache
@@ -170,9 +170,9 @@ def _content(text: bytes) -> object:
 
 
 def _rows(path: Path) -> tuple[Coordinate, ...]:
-    found = _content(path.read_bytes())
-    assert isinstance(found, tuple)
-    return found
+    rows = _content(path.read_bytes())
+    assert isinstance(rows, tuple)
+    return rows
 
 
 # -- the reader
@@ -182,7 +182,7 @@ class Reader:
     """Looks at `date=*/*.parquet` after each change, as a query would that runs at that moment."""
 
     def __init__(self, lake: Path, story: Story, count: int) -> None:
-        """Learn from the reference what a whole day is."""
+        """Take from the reference what a whole day is."""
         self.lake, self.looks = lake, 0
         self._own, self._amended = story.visible(count)
         self._names: list[tuple[str, str, int]] = []
@@ -263,7 +263,7 @@ class Trial:
         return self.story.run(self.lake, self.day, system=self.store, **changed)
 
     def stopped(self, fault: Fault, **changed: Any) -> Exception | None:
-        """Run the day in a process of its own, with a fault ahead; give what ended it."""
+        """Run the day in a process of its own, with a fault ahead; return the error that ended it."""
         self.store.plant(fault)
         try:
             self.run(**changed)

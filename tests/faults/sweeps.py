@@ -1,4 +1,4 @@
-"""Each change of the store made to fail in turn, and the lake settled after it."""
+"""Makes each change of the store fail in turn, and settles the lake after it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ MOVES = frozenset({"link", "unlink"})
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """How a change fails; what a kill leaves after change n, it leaves before change n + 1."""
+    """How a change fails; a kill after change n leaves the same as a kill before change n + 1."""
 
     name: str
     error: int | None = None
     after: bool = False
     power: Callable[[int], Keeps] | None = None
-    """A loss of power that follows the n-th change, and what it keeps of what was not synced."""
+    """A loss of power after the n-th change, and which unsynced changes it keeps."""
 
     def fail(self, trial: Trial, at: int, of: frozenset[str] | None = None) -> str:
-        """Run the trial's day with the n-th change failing; of the writes to a file, one that n picks."""
+        """Run the trial's day with the n-th change failing; n also picks one of the writes to a file."""
         fault = Fault(at=at, within=7 * at % 30, error=self.error, after=self.after, of=of)
         before = trial.store.injected
         ended = trial.stopped(fault)
@@ -58,7 +58,7 @@ def settle_all(trials: Iterator[tuple[Trial, str]], record: Record, what: str) -
 
 
 def settle(trial: Trial, *notes: str) -> None:
-    """Settle a trial; a failure tells which fault it was."""
+    """Settle a trial; a failure names its fault."""
     try:
         trial.settle()
     except BaseException as failed:

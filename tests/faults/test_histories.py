@@ -37,13 +37,13 @@ Record = Callable[[str, object], None]
 SEED: Final = "KAFKA_DAILY_HISTORY_SEED"
 HISTORIES: Final = 300
 PROOF: Final = 2_000
-"""So many histories are expected to show everything often."""
+"""How many histories must show every kind of event often."""
 BATCH: Final = 25
 REAL_EVERY: Final = 10
-"""Of so many seeds one writes Parquet."""
+"""One of this many seeds writes Parquet."""
 
 MEMORY_EVERY: Final = 4
-"""Of so many seeds the lakes of one are in memory."""
+"""One of this many seeds has its lakes in memory."""
 
 INJECTED: Final = {
     "fault: crash": 100,
@@ -100,9 +100,9 @@ INJECTED: Final = {
     "fate: GAP": 500,
     "fate: LOST": 100,
 }
-"""How often each thing happens at the least in PROOF histories, so that they cannot dry up silently."""
+"""The least number of each kind of event in PROOF histories, so that none disappears unnoticed."""
 FREQUENT: Final = 100
-"""What happens so often in PROOF histories must happen in HISTORIES of them too; what is rarer may not."""
+"""An event that is this frequent in PROOF histories must also happen in HISTORIES of them."""
 AGAIN: Final = "./run.sh test tests/faults/test_histories.py -k random"
 
 
@@ -121,7 +121,7 @@ def test_random_histories_end_in_the_lake_of_the_reference(record_property: Reco
 
 
 def played(seeds: range) -> Counter[str]:
-    """Play a batch for each seed, and return what happened how often."""
+    """Play a batch for each seed, and return how often each kind of event happened."""
     counts: Counter[str] = Counter()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         try:
@@ -130,8 +130,8 @@ def played(seeds: range) -> Counter[str]:
                 for seed in seeds
             ]
             for seed, batch in batches:
-                found, failure = batch.result()
-                counts += found
+                batch_counts, failure = batch.result()
+                counts += batch_counts
                 if failure:
                     again = f"KAFKA_DAILY_HISTORIES={BATCH} {SEED}={seed} {AGAIN}"
                     pytest.fail(f"To play it again: {again}\n{failure}", pytrace=False)
@@ -141,12 +141,12 @@ def played(seeds: range) -> Counter[str]:
 
 
 def is_real(seed: int) -> bool:
-    """Return whether the histories of a seed write Parquet; one batch alone does what it did among others."""
+    """Return whether the histories of a seed write Parquet; it depends on the seed alone."""
     return seed % REAL_EVERY == 0
 
 
 def in_memory(seed: int) -> bool:
-    """Return whether the lakes of a seed are in memory, and no folders; of Parquet too, some are."""
+    """Return whether the lakes of a seed are in memory instead of folders; some of them hold Parquet."""
     return seed // REAL_EVERY % MEMORY_EVERY == 0 if is_real(seed) else seed % MEMORY_EVERY == 0
 
 
@@ -158,7 +158,7 @@ def too_seldom(counts: Counter[str]) -> dict[str, int]:
     return {what: counts[what] for what, least in INJECTED.items() if counts[what] < least // rarely}
 
 
-# -- smallest histories of what was found by playing
+# -- the smallest histories of defects that random ones have shown
 
 
 ON_TIME, DISORDER, LATE = (
@@ -172,56 +172,56 @@ def a_day(*arrivals: Arrival, change: Change | None = None) -> DayScript:
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[History]:
-    history = History(tmp_path, Script(compacted=False, amend=True, days=[], afterwards=[]), Counter())
-    with history.in_place():
-        yield history
+def history(tmp_path: Path) -> Iterator[History]:
+    made = History(tmp_path, Script(compacted=False, amend=True, days=[], afterwards=[]), Counter())
+    with made.in_place():
+        yield made
 
 
-def delete(told: History, day: date) -> None:
-    shutil.rmtree(told.folder / f"date={day}")
-    told.store.reload()
-    told.store.plant()
+def delete(history: History, day: date) -> None:
+    shutil.rmtree(history.folder / f"date={day}")
+    history.store.reload()
+    history.store.plant()
 
 
-def build_again(told: History, day: date) -> None:
-    rebuild_day(told.pipeline(LocalEngine(told.topic)), day)
+def build_again(history: History, day: date) -> None:
+    rebuild_day(history.pipeline(LocalEngine(history.topic)), day)
 
 
 def test_a_day_without_its_manifest_is_not_rebuilt_by_rules_that_make_its_amendments_invalid(
-    told: History,
+    history: History,
 ) -> None:
     """The row lies in the day that it was brought to, and must not lie among the invalid ones as well."""
-    told.play_day(FIRST, a_day(ON_TIME))
-    told.play_day(SECOND, a_day(LATE))
-    told.play_day(THIRD, a_day(ON_TIME, change=Change("past", 0)))
-    delete(told, SECOND)
+    history.play_day(FIRST, a_day(ON_TIME))
+    history.play_day(SECOND, a_day(LATE))
+    history.play_day(THIRD, a_day(ON_TIME, change=Change("past", 0)))
+    delete(history, SECOND)
     with pytest.raises(AuditFailed):
-        build_again(told, SECOND)
+        build_again(history, SECOND)
 
 
-def test_a_day_that_was_rebuilt_without_its_manifest_can_be_rebuilt_again(told: History) -> None:
+def test_a_day_that_was_rebuilt_without_its_manifest_can_be_rebuilt_again(history: History) -> None:
     """Some of its late rows lie in earlier days, and others, invalid by the rules of then, are set aside."""
-    told.change(FIRST, Change("past", 0), a_day())
-    told.play_day(FIRST, a_day(ON_TIME))
-    told.play_day(SECOND, a_day(ON_TIME, DISORDER, LATE))
-    told.play_day(THIRD, a_day(ON_TIME, change=Change("past", 0)))
-    delete(told, SECOND)
+    history.change(FIRST, Change("past", 0), a_day())
+    history.play_day(FIRST, a_day(ON_TIME))
+    history.play_day(SECOND, a_day(ON_TIME, DISORDER, LATE))
+    history.play_day(THIRD, a_day(ON_TIME, change=Change("past", 0)))
+    delete(history, SECOND)
     for _ in range(2):
-        build_again(told, SECOND)
-        found = verify(PosixLake(told.folder), None, lambda *_: None, Level.RECORDS)
-        assert found.problems == ()
+        build_again(history, SECOND)
+        result = verify(PosixLake(history.folder), None, lambda *_: None, Level.RECORDS)
+        assert result.problems == ()
 
 
 def test_a_day_that_is_gone_can_be_rebuilt_while_late_rows_still_wait_to_be_brought_to_it(
-    told: History,
+    history: History,
 ) -> None:
-    told.play_day(FIRST, a_day(ON_TIME))
-    told.play_day(SECOND, a_day(ON_TIME))
+    history.play_day(FIRST, a_day(ON_TIME))
+    history.play_day(SECOND, a_day(ON_TIME))
     for arrival in (ON_TIME, LATE):
-        told.produce(THIRD, arrival)
-    told.attempt(THIRD, Attempt("kill", AFTER_THE_COMMIT, late_switched=False), a_day())
-    delete(told, SECOND)
-    build_again(told, SECOND)
-    told.before.clear()
-    told.settle(THIRD, a_day())
+        history.produce(THIRD, arrival)
+    history.attempt(THIRD, Attempt("kill", AFTER_THE_COMMIT, late_switched=False), a_day())
+    delete(history, SECOND)
+    build_again(history, SECOND)
+    history.before.clear()
+    history.settle(THIRD, a_day())

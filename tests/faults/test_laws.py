@@ -1,4 +1,4 @@
-"""Every law has teeth: a lake that breaks it by hand is told, and the same lake untouched is not."""
+"""Every law refuses a lake that was changed to break it, and accepts the same lake unchanged."""
 
 from __future__ import annotations
 
@@ -24,69 +24,69 @@ Breaks = Callable[[History, Seen], Seen]
 
 
 @pytest.fixture
-def told(tmp_path: Path) -> Iterator[History]:
+def history(tmp_path: Path) -> Iterator[History]:
     """Three days; the last one brought a late row to each of the others, and leaves one pending."""
-    history = History(tmp_path, Script(compacted=False, amend=True, days=[], afterwards=[]), Counter())
-    with history.in_place():
+    made = History(tmp_path, Script(compacted=False, amend=True, days=[], afterwards=[]), Counter())
+    with made.in_place():
         for number, kinds in enumerate((["on time"], ["on time"], ["late", "very late", "on time", "early"])):
             arrivals = [Arrival(0, 10, kind, 0, "") for kind in kinds]
-            history.play_day(FIRST + number * DAY, DayScript(arrivals, [], [], 3, 1, failing=False))
-        yield history
+            made.play_day(FIRST + number * DAY, DayScript(arrivals, [], [], 3, 1, failing=False))
+        yield made
 
 
-def look(told: History) -> Seen:
-    return told.seen(told.lake, moving=False)
+def look(history: History) -> Seen:
+    return history.seen(history.lake, moving=False)
 
 
-def a_file(told: History, day: date, prefix: str) -> Path:
-    return next((told.folder / f"date={day}").glob(f"{prefix}-*.parquet"))
+def a_file(history: History, day: date, prefix: str) -> Path:
+    return next((history.folder / f"date={day}").glob(f"{prefix}-*.parquet"))
 
 
 def edited(day: date, edit: Callable[[Any], object]) -> Breaks:
     """Edit a day's manifest."""
 
-    def change(told: History, seen: Seen) -> Seen:
-        path = told.folder / f"date={day}" / "_manifest.json"
+    def change(history: History, seen: Seen) -> Seen:
+        path = history.folder / f"date={day}" / "_manifest.json"
         manifest = json.loads(path.read_bytes())
         edit(manifest)
         path.write_text(json.dumps(manifest))
-        return look(told)
+        return look(history)
 
     return change
 
 
-def removed(told: History, seen: Seen) -> Seen:
-    a_file(told, SECOND, "part").unlink()
-    return look(told)
+def removed(history: History, seen: Seen) -> Seen:
+    a_file(history, SECOND, "part").unlink()
+    return look(history)
 
 
-def doubled(told: History, seen: Seen) -> Seen:
-    path = a_file(told, SECOND, "part")
+def doubled(history: History, seen: Seen) -> Seen:
+    path = a_file(history, SECOND, "part")
     shutil.copy(path, path.with_name("part-again.parquet"))
-    return look(told)
+    return look(history)
 
 
 def in_another_day(prefix: str) -> Breaks:
-    def change(told: History, seen: Seen) -> Seen:
-        path = a_file(told, FIRST, prefix)
-        path.rename(told.folder / f"date={SECOND}" / path.name)
-        return look(told)
+    def change(history: History, seen: Seen) -> Seen:
+        path = a_file(history, FIRST, prefix)
+        path.rename(history.folder / f"date={SECOND}" / path.name)
+        return look(history)
 
     return change
 
 
-def of_another_record(told: History, seen: Seen) -> Seen:
+def of_another_record(history: History, seen: Seen) -> Seen:
     value, event_time = seen.produced[0, 0]
     assert event_time is not None
     return replace(seen, produced={**seen.produced, (0, 0): (value, event_time + 1)})
 
 
-def beside_the_days(told: History, seen: Seen) -> Seen:
-    (told.folder / "part.tmp").touch()
-    return look(told)
+def beside_the_days(history: History, seen: Seen) -> Seen:
+    (history.folder / "part.tmp").touch()
+    return look(history)
 
 
-def begun_too_late(told: History, seen: Seen) -> Seen:
+def begun_too_late(history: History, seen: Seen) -> Seen:
     return replace(seen, lake=replace(seen.lake, first={0: 1, 1: 0}))
 
 
@@ -117,9 +117,9 @@ BROKEN: dict[Law, Breaks] = {
 
 
 @pytest.mark.parametrize("law", LAWS, ids=[law.__name__ for law in LAWS])
-def test_a_lake_that_breaks_a_law_is_told(told: History, law: Law) -> None:
-    untouched = look(told)
+def test_a_lake_that_breaks_a_law_is_told(history: History, law: Law) -> None:
+    untouched = look(history)
     law(untouched)
-    broken = BROKEN[law](told, untouched)
+    broken = BROKEN[law](history, untouched)
     with pytest.raises(AssertionError):
         law(broken)

@@ -85,7 +85,7 @@ def a_day(*arrivals: Arrival, change: Change | None = None, attempt: Attempt | N
     return DayScript(list(arrivals), [change] if change else [], [attempt] if attempt else [], 3, 1, False)
 
 
-def history(*days: DayScript, compacted: bool = False, amend: bool = True) -> History:
+def new_history(*days: DayScript, compacted: bool = False, amend: bool = True) -> History:
     """Make a history in a folder of its own."""
     folder = Path(tempfile.mkdtemp(prefix="mutation-", dir=MEMORY if MEMORY.is_dir() else None))
     return History(folder, Script(compacted, amend, list(days), []), Counter(), real=False)
@@ -93,11 +93,11 @@ def history(*days: DayScript, compacted: bool = False, amend: bool = True) -> Hi
 
 def play(*days: DayScript, compacted: bool = False, amend: bool = True) -> None:
     """Play a history to its end."""
-    told = history(*days, compacted=compacted, amend=amend)
+    history = new_history(*days, compacted=compacted, amend=amend)
     try:
-        told.play()
+        history.play()
     finally:
-        shutil.rmtree(told.folder.parent)
+        shutil.rmtree(history.folder.parent)
 
 
 LATE_ROWS = (
@@ -112,11 +112,11 @@ LATE_ROWS = (
 
 
 def _already_settled_by_the_day(patched: Patch) -> None:
-    """Take the day's start for what the checkpoint says: "below seen_until, and dated before the day"."""
+    """Ask the event time, not the checkpoint: settled is "below seen_until, and dated before the day"."""
     patched.setattr(
         jobs.task.classify.SettledOffsets, "settled", lambda self, offsets: np.zeros(len(offsets), dtype=bool)
     )
-    judge = jobs.task.task._Task._judge
+    judge = jobs.task.task._Task._classify
 
     def by_the_day(self: Any, batch: Any) -> None:
         decoded = self._decoder.decode(batch.value, batch.kafka_timestamp)
@@ -129,7 +129,7 @@ def _already_settled_by_the_day(patched: Patch) -> None:
         if not settled.all():
             judge(self, batch.keep(~settled))
 
-    patched.setattr(jobs.task.task._Task, "_judge", by_the_day)
+    patched.setattr(jobs.task.task._Task, "_classify", by_the_day)
 
 
 def _checkpoint_before_the_audit(patched: Patch) -> None:
@@ -147,20 +147,20 @@ def _pending_as_one_range(patched: Patch) -> None:
 
 
 def _files_of_failed_attempts_kept(patched: Patch) -> None:
-    """Believe the folders instead of the reports of successful tasks."""
+    """Commit the files in the folders instead of those in the results of successful tasks."""
     real = jobs.task.small_files.merge_small_files
 
     def all_found(lake: Any, written: list[WrittenFile], folder: str, *rest: Any) -> list[WrittenFile]:
         paths = {file.path for file in written}
-        found = [ref for ref in lake.files_below(f"{parent(folder)}/attempts") if ref.endswith(".part")]
-        more = [replace(written[0], path=ref) for ref in found if ref not in paths]
+        parts = [ref for ref in lake.files_below(f"{parent(folder)}/attempts") if ref.endswith(".part")]
+        more = [replace(written[0], path=ref) for ref in parts if ref not in paths]
         return real(lake, [*written, *more], folder, *rest)
 
     patched.setattr(jobs.task.small_files, "merge_small_files", all_found)
 
 
 def _until_below_seen_until(patched: Patch) -> None:
-    """Take the second of each two that the greater should be taken of."""
+    """Take the second of two values instead of the greater."""
 
     def greatest(*values: Any, **named: Any) -> Any:
         return values[1] if len(values) == 2 else max(*values, **named)
@@ -183,7 +183,7 @@ def _anchor_not_compared(patched: Patch) -> None:
 
 
 def _moves_not_finished_first(patched: Patch) -> None:
-    """Start the next day whatever the last one left open."""
+    """Start the next day without finishing the moves of the last one."""
     commit = jobs.daily._commit
     mine: list[Manifest] = []
 
@@ -193,7 +193,9 @@ def _moves_not_finished_first(patched: Patch) -> None:
 
     patched.setattr(jobs.daily, "_commit", noted)
     patched.setattr(
-        jobs.daily, "finish_moves", lambda lake, each: finish_moves(lake, each) if each in mine else {}
+        jobs.daily,
+        "finish_moves",
+        lambda lake, manifest: finish_moves(lake, manifest) if manifest in mine else {},
     )
 
 
@@ -214,10 +216,10 @@ def _unlink_before_the_targets_fsync(patched: Patch) -> None:
 
 def _rename_for_link(patched: Patch) -> None:
     def renamed(self: PosixLake, source: str, target: str) -> bool:
-        there = (self.root / source).exists()
-        if there:
+        existed = (self.root / source).exists()
+        if existed:
             (self.root / source).rename(self.root / target)
-        return there
+        return existed
 
     patched.setattr(PosixLake, "bring", renamed)
 
@@ -270,7 +272,7 @@ def _bounds_by_todays_zone_rules(patched: Patch) -> None:
 
 
 def _event_time_rounded(patched: Patch) -> None:
-    """Compare, and write, whole milliseconds."""
+    """Cut event times to whole milliseconds."""
     real = Decoder.decode
 
     def rounded(self: Any, *arguments: Any) -> Any:
@@ -285,27 +287,27 @@ def _event_time_rounded(patched: Patch) -> None:
 def _a_wider_loss_accepted(patched: Patch) -> None:
     real = offsets.plan._accepted_losses
 
-    def generous(known: Any, found: Any, terms: Any) -> Any:
-        lost = offsets.plan._find_losses(known, found)
+    def generous(known: Any, start: Any, terms: Any) -> Any:
+        lost = offsets.plan._find_losses(known, start)
         covers = [
-            each
-            for each in terms.accept.loss
+            loss
+            for loss in terms.accept.loss
             for gone in lost
-            if each.partition == gone.partition
-            and each.from_offset <= gone.from_offset
-            and gone.until_offset <= each.until_offset
+            if loss.partition == gone.partition
+            and loss.from_offset <= gone.from_offset
+            and gone.until_offset <= loss.until_offset
         ]
-        return covers if covers and len(covers) == len(lost) else real(known, found, terms)
+        return covers if covers and len(covers) == len(lost) else real(known, start, terms)
 
     patched.setattr(offsets.plan, "_accepted_losses", generous)
 
 
 def _new_partitions_from_the_look_up(patched: Patch) -> None:
-    """Begin a partition that no day knows where the day begins, as a first day would."""
+    """Begin a new partition where the day begins, as on a first day."""
     real = offsets.kafka.offset_lookup._start
 
-    def as_a_first_day(edges: Any, stable: int, found: Any, first_day: bool) -> Any:
-        return real(edges, stable, found, True)
+    def as_a_first_day(edges: Any, stable: int, start: Any, first_day: bool) -> Any:
+        return real(edges, stable, start, True)
 
     patched.setattr(offsets.kafka.offset_lookup, "_start", as_a_first_day)
 
@@ -315,7 +317,7 @@ def _rerun_leaves_moves_open(patched: Patch) -> None:
 
 
 def _late_policy_of_the_rerun(patched: Patch) -> None:
-    """Let the config of whoever finishes the moves decide, not the manifest."""
+    """Read the policy for late rows from the config of the finishing run, not from the manifest."""
     config: list[Late] = []
 
     def noted(pipeline: Any) -> LockHolder:
@@ -335,7 +337,7 @@ def _rebuild_moves_late_rows(patched: Patch) -> None:
 
 def _rebuild_compares_counts(patched: Patch) -> None:
     def counts(tally: Any) -> Any:
-        return {(each.partition, each.verdict): (each.rows, "") for each in tally}
+        return {(count.partition, count.verdict): (count.rows, "") for count in tally}
 
     patched.setattr(jobs.day.compare, "_fates", counts)
 
@@ -360,7 +362,7 @@ def _clean_without_the_rename(patched: Patch) -> None:
 
 def _hash_not_compared(patched: Patch) -> None:
     def lenient(*arguments: Any) -> Iterator[str]:
-        return (each for each in file_problems(*arguments) if "sha256" not in each)
+        return (problem for problem in file_problems(*arguments) if "sha256" not in problem)
 
     patched.setattr(jobs.verify.run, "file_problems", lenient)
 
@@ -382,39 +384,41 @@ def _early_and_late_rows() -> None:
 
 
 def _a_task_that_fails_once() -> None:
-    told = history()
-    with told.in_place(), _folder_of(told):
+    history = new_history()
+    with history.in_place(), _folder_of(history):
         for hour in range(12):
-            told.produce(FIRST, came(hour=hour))
-        engine = LocalEngine(told.topic, failing_tasks={0}, batch_rows=4)
+            history.produce(FIRST, came(hour=hour))
+        engine = LocalEngine(history.topic, failing_tasks={0}, batch_rows=4)
         # a group for each batch, so that the attempt that dies has finished a file
-        run_day(told.pipeline(engine, target_file_size=1), FIRST)
+        run_day(history.pipeline(engine, target_file_size=1), FIRST)
 
 
 def _an_end_that_goes_back() -> None:
-    told = history(compacted=True)
-    with told.in_place(), _folder_of(told):
+    history = new_history(compacted=True)
+    with history.in_place(), _folder_of(history):
         for arrival in (came("stray ahead"), *[came(hour=hour) for hour in (11, 12, 13)]):
-            told.produce(FIRST, arrival)
-        told.settle(FIRST, a_day())
-        told.twin.forget(0, [1, 2, 3])
+            history.produce(FIRST, arrival)
+        history.settle(FIRST, a_day())
+        history.twin.forget(0, [1, 2, 3])
         for hour in (3, 4, 5):
-            told.produce(THIRD, came(hour=hour))
-        told.settle(SECOND, a_day())
+            history.produce(THIRD, came(hour=hour))
+        history.settle(SECOND, a_day())
 
 
 def _a_record_between_two_questions() -> None:
-    told = history()
-    with told.in_place(), _folder_of(told):
+    history = new_history()
+    with history.in_place(), _folder_of(history):
 
         def produce(question: str) -> None:
-            if question == "log_offsets" and told.topic.asked.count("log_offsets") == 2:
-                told.produce(FIRST, came())
+            if question == "log_offsets" and history.topic.asked.count("log_offsets") == 2:
+                history.produce(FIRST, came())
 
-        told.topic.before = produce
+        history.topic.before = produce
         for day in (FIRST, SECOND):
-            run_day(told.pipeline(LocalEngine(told.topic)), day)
-        rows = [row.at for path in told.folder.rglob("*.parquet") for row in told.reader.read(path).rows]
+            run_day(history.pipeline(LocalEngine(history.topic)), day)
+        rows = [
+            row.at for path in history.folder.rglob("*.parquet") for row in history.reader.read(path).rows
+        ]
         assert rows == [(0, 0)], f"{rows} were settled, and the others passed over"
 
 
@@ -428,88 +432,88 @@ def _a_run_killed_before_it_amends() -> None:
 
 
 def _the_next_day_right_after_the_kill() -> None:
-    told = history()
-    with told.in_place(), _folder_of(told):
-        _play_until_killed(told)
-        told.topic.before = lambda question: _no_late_file(told.folder)
-        run_day(told.pipeline(LocalEngine(told.topic)), THIRD + DAY)
+    history = new_history()
+    with history.in_place(), _folder_of(history):
+        _play_until_killed(history)
+        history.topic.before = lambda question: _no_late_file(history.folder)
+        run_day(history.pipeline(LocalEngine(history.topic)), THIRD + DAY)
 
 
 def _no_late_file(lake: Path) -> None:
     assert not list(lake.glob("date=*/_late/**/*.parquet")), "late rows still wait"
 
 
-def _play_until_killed(told: History) -> None:
+def _play_until_killed(history: History) -> None:
     for number, script in enumerate(LATE_ROWS):
         for arrival in script.arrivals:
-            told.produce(FIRST + number * DAY, arrival)
+            history.produce(FIRST + number * DAY, arrival)
         if number < 2:
-            told.settle(FIRST + number * DAY, script)
-    told.attempt(THIRD, Attempt("kill", AFTER_THE_COMMIT, late_switched=False), LATE_ROWS[2])
+            history.settle(FIRST + number * DAY, script)
+    history.attempt(THIRD, Attempt("kill", AFTER_THE_COMMIT, late_switched=False), LATE_ROWS[2])
 
 
 def _moves_and_a_loss_of_power() -> None:
     """Cut the power after each change of the moves, and lose or keep what was not durable."""
-    told = history()
-    with told.in_place(), _folder_of(told):
-        _play_until_killed(told)
-        manifest = read_ledger(told.on_store).newest
+    history = new_history()
+    with history.in_place(), _folder_of(history):
+        _play_until_killed(history)
+        manifest = read_ledger(history.on_store).newest
         assert manifest is not None
         rows = sum(file.rows for file in manifest.files if file.target)
-        saved = told.folder.parent.with_suffix(".saved")
-        shutil.copytree(told.folder.parent, saved)
+        saved = history.folder.parent.with_suffix(".saved")
+        shutil.copytree(history.folder.parent, saved)
         try:
             for at in range(1, 16):
                 for keeps in (nothing, *(some(seed) for seed in range(6))):
-                    _restored(told, saved)
-                    told.store.plant(Fault(at=at))
+                    _restored(history, saved)
+                    history.store.plant(Fault(at=at))
                     with suppress(Crash):
-                        finish_moves(told.on_store, manifest)
-                    told.store.power_loss(keeps)
-                    finish_moves(told.on_store, manifest)
-                    amended = told.folder.glob(f"date=*/late-{THIRD}-*")
-                    left = sum(len(told.reader.read(path).rows) for path in amended)
+                        finish_moves(history.on_store, manifest)
+                    history.store.power_loss(keeps)
+                    finish_moves(history.on_store, manifest)
+                    amended = history.folder.glob(f"date=*/late-{THIRD}-*")
+                    left = sum(len(history.reader.read(path).rows) for path in amended)
                     assert left == rows, f"{rows - left} late rows are gone"
         finally:
             shutil.rmtree(saved)
 
 
-def _restored(told: History, saved: Path) -> None:
-    shutil.rmtree(told.folder)
-    shutil.copytree(saved / told.folder.name, told.folder)
-    told.store.reload()
+def _restored(history: History, saved: Path) -> None:
+    shutil.rmtree(history.folder)
+    shutil.copytree(saved / history.folder.name, history.folder)
+    history.store.reload()
 
 
 def _a_taken_name() -> None:
-    told = history()
-    with told.in_place(), _folder_of(told):
-        _play_until_killed(told)
-        manifest = read_ledger(told.on_store).newest
+    history = new_history()
+    with history.in_place(), _folder_of(history):
+        _play_until_killed(history)
+        manifest = read_ledger(history.on_store).newest
         assert manifest is not None
         (_, _, ref), *_ = jobs.lake.late.late_moves(manifest)
-        target = told.folder / ref
+        target = history.folder / ref
         target.write_bytes(b"somebody's")
         with pytest.raises(LedgerBroken):
-            finish_moves(told.on_store, manifest)
+            finish_moves(history.on_store, manifest)
         assert target.read_bytes() == b"somebody's"
 
 
 def _a_crash_at_every_change() -> None:
     for at in range(1, 60):
-        told = history()
-        with told.in_place(), _folder_of(told):
-            told.produce(FIRST, came())
-            told.run(FIRST, a_day(), fault=Fault(at=at))
-            told.settle(FIRST, a_day())
+        history = new_history()
+        with history.in_place(), _folder_of(history):
+            history.produce(FIRST, came())
+            history.run(FIRST, a_day(), fault=Fault(at=at))
+            history.settle(FIRST, a_day())
 
 
 def _a_loss_of_power_after_the_run() -> None:
-    told = history()
-    with told.in_place(), _folder_of(told):
-        told.produce(FIRST, came())
-        told.settle(FIRST, a_day())
-        told.store.power_loss(nothing)
-        told.look(moving=False)
+    history = new_history()
+    with history.in_place(), _folder_of(history):
+        history.produce(FIRST, came())
+        history.settle(FIRST, a_day())
+        history.store.power_loss(nothing)
+        history.look(moving=False)
 
 
 def _a_reader_that_drops_a_batch() -> None:
@@ -535,14 +539,14 @@ def _offsets_that_were_lost() -> None:
 
 
 def _a_new_partition() -> None:
-    told = history()
-    with told.in_place(), _folder_of(told):
-        told.produce(FIRST, came())
-        told.settle(FIRST, a_day())
-        told.change(SECOND, Change("add partition", 0), a_day())
+    history = new_history()
+    with history.in_place(), _folder_of(history):
+        history.produce(FIRST, came())
+        history.settle(FIRST, a_day())
+        history.change(SECOND, Change("add partition", 0), a_day())
         for kind in ("late", "on time"):
-            told.produce(SECOND, came(kind, to=2))
-        told.settle(SECOND, a_day())
+            history.produce(SECOND, came(kind, to=2))
+        history.settle(SECOND, a_day())
 
 
 def _late_switched_before_the_rerun() -> None:
@@ -552,41 +556,41 @@ def _late_switched_before_the_rerun() -> None:
 
 def _a_rebuilt_day(day: Any) -> Callable[[], None]:
     def check() -> None:
-        told = history()
-        with told.in_place(), _folder_of(told):
+        history = new_history()
+        with history.in_place(), _folder_of(history):
             for number, script in enumerate(LATE_ROWS):
-                told.play_day(FIRST + number * DAY, script)
-            rebuild_day(told.pipeline(LocalEngine(told.topic)), day)
-            told.before = {}
-            told.look(moving=False)
+                history.play_day(FIRST + number * DAY, script)
+            rebuild_day(history.pipeline(LocalEngine(history.topic)), day)
+            history.before = {}
+            history.look(moving=False)
 
     return check
 
 
 def _two_records_that_traded_places() -> None:
-    """A topic that was tampered with behind its anchor: as many rows, but not the same."""
-    told = history()
-    with told.in_place(), _folder_of(told):
+    """Replace records behind the anchor: as many rows, but others."""
+    history = new_history()
+    with history.in_place(), _folder_of(history):
         for arrival in (came(), came("early"), came()):
-            told.produce(FIRST, arrival)
+            history.produce(FIRST, arrival)
         for arrival in (came("late"), came(), came()):
-            told.produce(SECOND, arrival)
-        told.settle(FIRST, a_day())
-        told.settle(SECOND, a_day())
-        records = told.topic.logs[0].records
+            history.produce(SECOND, arrival)
+        history.settle(FIRST, a_day())
+        history.settle(SECOND, a_day())
+        records = history.topic.logs[0].records
         records[3], records[4] = (
             replace(records[3], value=records[4].value, timestamp=records[4].timestamp),
             replace(records[4], value=records[3].value, timestamp=records[3].timestamp),
         )
         with pytest.raises(AuditFailed):
-            rebuild_day(told.pipeline(LocalEngine(told.topic)), SECOND)
+            rebuild_day(history.pipeline(LocalEngine(history.topic)), SECOND)
 
 
 def _a_zombie_in_an_orphan() -> None:
-    """A worker that outlived its run writes into its folder while that is removed."""
-    told = history()
-    with _folder_of(told):
-        lake = PosixLake(told.folder)
+    """Let a worker that outlived its run write into its folder while that is removed."""
+    history = new_history()
+    with _folder_of(history):
+        lake = PosixLake(history.folder)
         attempt = lake.root / lake.stage(FIRST, "dead") / "attempts" / "1-a"
         attempt.mkdir(parents=True)
 
@@ -604,25 +608,25 @@ def _a_zombie_in_an_orphan() -> None:
 
 
 def _a_byte_that_was_changed() -> None:
-    told = history()
-    told.real = True
-    with told.in_place(), _folder_of(told):
+    history = new_history()
+    history.real = True
+    with history.in_place(), _folder_of(history):
         for hour in range(9):
-            told.produce(FIRST, came(hour=hour))
-        run_day(told.pipeline(LocalEngine(told.topic)), FIRST)
-        (file,) = told.folder.glob("date=*/*.parquet")
-        assert verify(told.on_store, None, lambda *_: None).problems == ()
+            history.produce(FIRST, came(hour=hour))
+        run_day(history.pipeline(LocalEngine(history.topic)), FIRST)
+        (file,) = history.folder.glob("date=*/*.parquet")
+        assert verify(history.on_store, None, lambda *_: None).problems == ()
         text = bytearray(file.read_bytes())
         text[20] ^= 1
         file.write_bytes(text)
-        assert verify(told.on_store, None, lambda *_: None).problems, "a changed byte was not noticed"
+        assert verify(history.on_store, None, lambda *_: None).problems, "a changed byte was not noticed"
 
 
 class _folder_of:
     """Removes a history's folder at the end."""
 
-    def __init__(self, told: History) -> None:
-        self._root = told.folder.parent
+    def __init__(self, history: History) -> None:
+        self._root = history.folder.parent
 
     def __enter__(self) -> None:
         pass
@@ -633,7 +637,7 @@ class _folder_of:
 
 @dataclass(frozen=True)
 class Mutation:
-    """A broken rule, the check that notices, and what it then says."""
+    """A broken rule, the check that notices it, and a part of the check's message."""
 
     breaks: Callable[[Patch], None]
     check: Callable[[], None]
@@ -675,7 +679,7 @@ MUTATIONS = (
 )
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=[each.breaks.__name__[1:] for each in MUTATIONS])
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.breaks.__name__[1:] for mutation in MUTATIONS])
 def test_a_rule_that_is_broken_is_noticed(mutation: Mutation) -> None:
     mutation.check()
     with pytest.MonkeyPatch.context() as patched:

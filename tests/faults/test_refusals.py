@@ -1,4 +1,4 @@
-"""A store that refuses: each refusal is told by its own kind, and a plain rerun ends in the reference."""
+"""A store that refuses: each refusal has its own error, and a plain rerun ends in the reference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LINKS = frozenset({"link"})
 def refused(
     error: int, of: frozenset[str] | None, *, lasting: bool, tasks: int
 ) -> Iterator[tuple[Trial, Exception]]:
-    """Give each refused run of the third day: a change fails, or that one and all of its kind after it."""
+    """Yield each refused run of the third day: a change fails, or that one and all of its kind after it."""
     for n in count(1):
         with memory_folder() as folder:
             trial = Trial(folder, four_days(tasks), 2)
@@ -38,7 +38,7 @@ def refused(
             if not trial.store.injected:
                 trial.require()
                 return
-            if ended is None:  # staging is removed, and the lock's text taken away, as far as it goes
+            if ended is None:  # removing staging and the lock's text may fail
                 trial.require()
             else:
                 yield trial, ended
@@ -55,7 +55,7 @@ def require_told(trial: Trial, ended: Exception, error: int) -> None:
             assert trial.committed
         case StoreFailed():
             assert ended.exit_code == 27
-            # only the sync of the rename may fail with the day there: what it says is still so for the disk
+            # only the sync of the rename may fail with the day there: for the disk its message is still true
             assert not trial.committed or ended.expected == f"to sync {trial.lake}"
 
 
@@ -79,8 +79,8 @@ def test_a_refused_change_ends_the_run_in_order_and_a_plain_rerun_is_exact(
         kinds.append(type(ended).__name__)
         faults += trial.store.injected
     record_property("faults", faults)
-    told = {kind: kinds.count(kind) for kind in sorted(set(kinds))}
-    print(f"{errno.errorcode[error]}: {faults} faults, {told}, {states() - known} different disks settled")
+    by_kind = {kind: kinds.count(kind) for kind in sorted(set(kinds))}
+    print(f"{errno.errorcode[error]}: {faults} faults, {by_kind}, {states() - known} different disks settled")
     assert kinds.count("StoreFailed") >= 16
     assert kinds.count("NotPublished") >= 4, "two late files are moved, by four changes and four syncs"
 
@@ -125,7 +125,7 @@ def test_a_lake_that_lost_its_links_after_the_commit_says_so_until_it_has_them_a
     trial = Trial(tmp_path, four_days(1), 2)
     without = Fault(
         at=2, error=errno.EPERM, of=LINKS, lasting=True
-    )  # the first link is the look whether it has
+    )  # the first link is a trial whether the store has links
     assert isinstance(trial.stopped(without), NotPublished)
     assert trial.committed
     for late in (Late.AMEND, Late.SET_ASIDE):

@@ -19,7 +19,6 @@ from jobs.lake.posix import PosixLake
 from jobs.lake.posix_file import PosixFile
 from jobs.lake.store import Store
 from offsets.errors import EarlierDayMissing, LedgerBroken
-from tests.faults import story
 from tests.faults.store import Fault, FaultyOs, everything, nothing, some
 from tests.faults.story import Story, Trial, four_days, memory_folder, three_weeks
 from tests.faults.sweeps import (
@@ -43,12 +42,12 @@ pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptio
 
 
 def sweep(
-    mode: Mode, told: Story, number: int, of: frozenset[str] | None = None, start: Path | None = None
+    mode: Mode, story: Story, number: int, of: frozenset[str] | None = None, start: Path | None = None
 ) -> Iterator[tuple[Trial, str]]:
-    """Give a lake after each single fault in the run of a day, until a run gets through without one."""
+    """Yield a lake after each single fault in the run of a day, until a run gets through without one."""
     for n in count(1):
         with memory_folder() as folder:
-            trial = Trial(folder, told, number, start)
+            trial = Trial(folder, story, number, start)
             note = mode.fail(trial, n, of)
             if not note:
                 trial.require()
@@ -77,7 +76,7 @@ def sync(store: FaultyOs, *folders: Path) -> None:
 
 
 def left(root: Path) -> dict[str, bytes | None]:
-    """Give the text of all files by name; None for a folder without any."""
+    """Return the text of all files by name; None for a folder without any."""
     return {
         path.relative_to(root).as_posix(): path.read_bytes() if path.is_file() else None
         for path in root.rglob("*")
@@ -87,7 +86,7 @@ def left(root: Path) -> dict[str, bytes | None]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> FaultyOs:
-    """Give a store with two folders, a file in one of them, all of it durable."""
+    """Return a store with two folders, a file in one of them, all of it durable."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     (tmp_path / "a" / "old").write_bytes(b"old")
@@ -244,15 +243,15 @@ def test_a_disk_may_have_written_some_of_it_early_and_a_seed_says_which(store: F
     for number in range(6):
         write(store, a / f"{number}", sync=number < 3)
     store.rename(a / "old", b / "moved")
-    found = []
+    disks = []
     for seed in [*range(40), *range(40)]:
         store.disk.after_power_loss(some(seed)).store(store.root)
-        found.append(left(store.root))
-    assert found[:40] == found[40:]
-    assert len({str(each) for each in found}) > 20
-    assert {text for each in found for name, text in each.items() if name == "a/5"} == {b"", b"te", b"text"}
-    assert all("a/old" in each or "b/moved" in each for each in found)
-    assert {"a/old" in each and "b/moved" in each for each in found} == {True, False}
+        disks.append(left(store.root))
+    assert disks[:40] == disks[40:]
+    assert len({str(disk) for disk in disks}) > 20
+    assert {text for disk in disks for name, text in disk.items() if name == "a/5"} == {b"", b"te", b"text"}
+    assert all("a/old" in disk or "b/moved" in disk for disk in disks)
+    assert {"a/old" in disk and "b/moved" in disk for disk in disks} == {True, False}
 
 
 def test_links_are_one_file_after_a_loss_of_power_too(store: FaultyOs) -> None:
@@ -366,7 +365,7 @@ def test_a_broken_rule_is_noticed(
     where: object, rule: str, broken: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     four_days(1).held(3)
-    monkeypatch.setattr(story, "_SETTLED", set())
+    monkeypatch.setattr("tests.faults.story._SETTLED", set())
     monkeypatch.setattr(where, rule, broken)
     seen = (AssertionError, LedgerBroken, pa.ArrowInvalid)
     with pytest.raises(seen):
@@ -432,7 +431,7 @@ def test_open_moves_are_finished_whatever_the_config_says_by_now() -> None:
 
 
 def test_no_late_row_is_moved_out_of_a_day_that_a_power_loss_could_take() -> None:
-    """Else the rows lie in their days, and the run of the day that is gone brings them once more."""
+    """Otherwise the rows lie in their days, and a new run of the lost day brings them again."""
     for n in count(1):
         with memory_folder() as folder:
             trial = Trial(folder, four_days(1), 2)
@@ -446,7 +445,7 @@ def test_no_late_row_is_moved_out_of_a_day_that_a_power_loss_could_take() -> Non
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_day_follows_one_that_a_power_loss_could_take(seed: int) -> None:
-    """Else the disk may keep the later rename and lose the earlier one, and a day is missing for ever."""
+    """Otherwise the disk may keep the later rename and lose the earlier one: a day is missing for ever."""
     with memory_folder() as folder:
         trial = Trial(folder, four_days(1), 2)
         for number in (2, 3):
@@ -477,10 +476,12 @@ def test_a_second_fault_in_the_rerun_leaves_the_lake_exact(seed: int, record_pro
 
 @pytest.fixture(scope="module")
 def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a lake with late rows of twenty days, killed just after the commit."""
+    """Return a lake with late rows of twenty days, killed just after the commit."""
     folder = tmp_path_factory.mktemp("committed")
     trial = Trial(folder, three_weeks(), 20)
-    trial.stopped(Fault(at=2, of=frozenset({"link"})))  # the first link is a look whether the store has them
+    trial.stopped(
+        Fault(at=2, of=frozenset({"link"}))
+    )  # the first link is a trial whether the store has links
     assert trial.committed
     assert len(list(trial.lake.glob("date=2026-05-21/_late/*/*.parquet"))) == 20
     assert not list(trial.lake.glob("date=*/late-*"))

@@ -26,7 +26,6 @@ from jobs.lake.store import Store
 from jobs.rebuild import rebuild_day
 from offsets.commit_log import read_manifest
 from offsets.errors import StoreFailed
-from tests.faults import story
 from tests.faults.store import Fault, some
 from tests.faults.story import HOLDER, Story, Trial, four_days, memory_folder
 from tests.faults.sweeps import (
@@ -53,12 +52,12 @@ OLDEST, NEWEST = 0, 2
 
 @dataclass(frozen=True, eq=False)
 class Rebuilding(Story):
-    """Committed days, of which one is built again; how often, only its revision tells."""
+    """Committed days, of which one is built again; only its revision shows how often."""
 
     number: int
 
-    def command(self, table: Pipeline, day: date) -> Outcome:
-        return rebuild_day(table, day)
+    def command(self, pipeline: Pipeline, day: date) -> Outcome:
+        return rebuild_day(pipeline, day)
 
     @cache  # noqa: B019 - stories live as long as the tests
     def lake(self, count: int) -> Path:
@@ -75,8 +74,8 @@ class Rebuilding(Story):
 
 @cache
 def rebuilding(number: int) -> Rebuilding:
-    told = four_days(1)
-    return Rebuilding(told.days, told.topic, told.tasks, number)
+    story = four_days(1)
+    return Rebuilding(story.days, story.topic, story.tasks, number)
 
 
 class Rebuild(Trial):
@@ -101,7 +100,7 @@ class Rebuild(Trial):
 
 
 def sweep(mode: Mode, number: int) -> Iterator[tuple[Trial, str]]:
-    """Give a lake after each single fault, until a rebuild gets through without one."""
+    """Yield a lake after each single fault, until a rebuild gets through without one."""
     for n in count(1):
         with memory_folder() as folder:
             trial = Rebuild(folder, number)
@@ -134,16 +133,16 @@ def test_a_store_that_cannot_exchange_two_names_refuses_the_rebuild_and_the_old_
 
 
 def test_a_rebuild_moves_no_late_row_out_of_a_day_that_a_power_loss_could_take() -> None:
-    told = four_days(1)
+    story = four_days(1)
     for n in count(1):
         with memory_folder() as folder:
-            trial = Trial(folder, told, NEWEST)
+            trial = Trial(folder, story, NEWEST)
             kill_after_the_rename(trial)
             trial.story, trial.number = rebuilding(OLDEST), OLDEST
             note = POWER_LOST.fail(trial, n, MOVES)
-            trial.story, trial.number = told, NEWEST
+            trial.story, trial.number = story, NEWEST
             trial.run()
-            assert places(trial.lake) == places(told.lake(3)), note
+            assert places(trial.lake) == places(story.lake(3)), note
         if not note:
             break
     assert n > 4, "two late files are moved, by four changes"
@@ -153,18 +152,18 @@ def test_a_rebuild_moves_no_late_row_out_of_a_day_that_a_power_loss_could_take()
 
 
 def walk(trial: Trial, chance: random.Random, steps: int) -> Iterator[str]:
-    """Do what a user may do in any order, with a fault each time; tell what was done."""
-    told = four_days(1)
+    """Do what a user may do in any order, with a fault each time; return what was done."""
+    story = four_days(1)
     for _ in range(steps):
         committed = len(PosixLake(trial.lake).days())
         number = chance.choice([committed, committed, *range(committed)])
         fresh = number >= committed
-        if number >= len(told.days):
+        if number >= len(story.days):
             continue
-        trial.story = told if fresh or chance.random() < 0.3 else rebuilding(number)
+        trial.story = story if fresh or chance.random() < 0.3 else rebuilding(number)
         trial.number = number
         mode = chance.choice(MODES)
-        name = "run" if trial.story is told else "rebuild"
+        name = "run" if trial.story is story else "rebuild"
         yield f"{name} of day {number}, {mode.fail(trial, chance.randint(1, 60))}"
         if chance.random() < 0.2:
             clean(PosixLake(trial.lake, Store(trial.store)), HOLDER)
@@ -174,21 +173,21 @@ def walk(trial: Trial, chance: random.Random, steps: int) -> Iterator[str]:
 @pytest.mark.parametrize("seed", range(8))
 def test_any_row_of_faulty_runs_and_rebuilds_ends_in_the_same_rows(seed: int) -> None:
     chance = random.Random(seed)
-    told = four_days(1)
+    story = four_days(1)
     with memory_folder() as folder:
-        trial = Trial(folder, told, 2)
+        trial = Trial(folder, story, 2)
         trial.watch(3)
         notes: list[str] = []
         try:
             for note in walk(trial, chance, 6):
                 notes.append(note)
-            trial.story = told
+            trial.story = story
             for number in (2, 3):
                 trial.number = number
                 trial.run()
             trial.power_loss(some(seed))
             trial.run()
-            assert places(trial.lake) == places(told.lake(4))
+            assert places(trial.lake) == places(story.lake(4))
         except BaseException as failed:
             failed.add_note("; ".join(notes))
             raise
@@ -212,7 +211,7 @@ def exchange_in_two_steps(self: PosixLake, staged: str, day: date, contents: Day
 @pytest.mark.parametrize("broken", [exchange_without_a_sync, exchange_in_two_steps])
 def test_a_broken_rule_is_noticed(broken: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     trial = Rebuild(tmp_path, OLDEST)
-    monkeypatch.setattr(story, "_SETTLED", set())
+    monkeypatch.setattr("tests.faults.story._SETTLED", set())
     monkeypatch.setattr(PosixLake, "replace", broken)
     with pytest.raises(AssertionError):
         trial.settle()

@@ -67,7 +67,7 @@ def die() -> None:
 
 
 def killed_around(calls: int) -> None:
-    """Let this process die at the n-th edge of a link or an unlink: before the first is 0, after it 1."""
+    """Kill this process before (edge 2n) or after (edge 2n + 1) the n-th link or unlink, from 0."""
     edges = iter(range(1 << 30))
 
     def edge() -> None:
@@ -86,7 +86,7 @@ def killed_around(calls: int) -> None:
 
 
 def killed(edge: int, run: Callable[[], object]) -> bool:
-    """Run something in a process of its own that dies at an edge; tell whether it did."""
+    """Run something in a process of its own that dies at an edge; return whether it did."""
     child = os.fork()
     if child == 0:
         try:
@@ -110,7 +110,7 @@ def visible(lake: Path) -> Counter[Coordinate]:
 
 @contextmanager
 def polled(lake: Path) -> Iterator[list[int]]:
-    """Read the lake all the while; give how many rows each look found, and fail where one came twice."""
+    """Read the lake meanwhile; return the rows of each look, and fail where a row came twice."""
     looks: list[int] = []
     twice: list[Counter[Coordinate]] = []
     done = threading.Event()

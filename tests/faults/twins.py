@@ -1,6 +1,6 @@
-"""One topic twice: as the product reads it, and as the reference knows it; whatever happens, happens to both.
+"""One topic twice: for the product and for the reference; every change is made to both.
 
-Relies on `MemoryTopic`, which answers as a broker does. It never lets the two differ.
+Relies on `MemoryTopic`, which answers as a broker does. Never lets the two differ.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class TwinTopic:
         self._open: list[tuple[memory_topic.Transaction, reference.Transaction, int]] = []
 
     def produce(self, day: date, arrival: Arrival) -> None:
-        """Produce one record, as an arrival says."""
+        """Produce the record of an arrival."""
         number = arrival.partition % len(self.known.partitions)
         arrived = micros(datetime.combine(day, time(arrival.hour), UTC))
         stamped = arrived + STAMPS.get(arrival.kind, 0) * HOUR
@@ -54,38 +54,38 @@ class TwinTopic:
     def _append(
         self, number: int, value: bytes | None, record: reference.Record, ending: str, arrived: int
     ) -> None:
-        here = memory_topic.Transaction() if ending else None
+        ours = memory_topic.Transaction() if ending else None
         stamp = memory_topic.NO_TIMESTAMP if record.stamp is None else record.stamp
-        self.memory.produce(number, value, stamp, transaction=here)
+        self.memory.produce(number, value, stamp, transaction=ours)
         at = self.known.partitions[number].append(record)
         self.produced[number, at] = value, record.event_time
-        if here is None or record.transaction is None:
+        if ours is None or record.transaction is None:
             return
         if ending == "open":
-            self._open.append((here, record.transaction, number))
+            self._open.append((ours, record.transaction, number))
         else:
             far = ending == "marker far ahead"
             clock = micros(WALL_CLOCK) // 1000 if far else arrived
-            self._end(here, record.transaction, number, commit=ending != "abort", clock=clock)
+            self._end(ours, record.transaction, number, commit=ending != "abort", clock=clock)
 
     def _end(
         self,
-        here: memory_topic.Transaction,
-        there: reference.Transaction,
+        ours: memory_topic.Transaction,
+        known: reference.Transaction,
         number: int,
         *,
         commit: bool,
         clock: int,
     ) -> None:
-        self.memory.end(here, commit=commit, at=clock)
-        there.committed = commit
+        self.memory.end(ours, commit=commit, at=clock)
+        known.committed = commit
         self.known.partitions[number].append(reference.Record(clock, marker=True))
 
     def end_open(self, day: date) -> None:
         """End all open transactions, every second one by an abort."""
         clock = micros(datetime.combine(day, time(23), UTC)) // 1000
-        for number, (here, there, partition) in enumerate(self._open):
-            self._end(here, there, partition, commit=number % 2 == 0, clock=clock)
+        for number, (ours, known, partition) in enumerate(self._open):
+            self._end(ours, known, partition, commit=number % 2 == 0, clock=clock)
         self._open.clear()
 
     def add_partition(self) -> None:
@@ -105,11 +105,11 @@ class TwinTopic:
             self.known.partitions[number].records.pop(at, None)
         self.memory.compact(number, offsets)
 
-    # -- what no topic that a lake was written from may do
+    # -- changes that no run may accept
 
     @contextmanager
     def broken(self, kind: str, number: int, lake: reference.Lake) -> Iterator[None]:
-        """Do something to the topic that no run may accept, and undo it at the end."""
+        """Change the topic in a way that no run may accept, and undo it at the end."""
         logs, life, known = self.memory.logs, self.memory.generation, self.known
         self.memory.logs = {
             part: memory_topic.Log(list(log.records), log.log_start, log.high) for part, log in logs.items()
@@ -139,7 +139,7 @@ class TwinTopic:
                 if at in log.records:
                     log.records[at] = reference.Record(0)
                     records = self.memory.logs[number].records
-                    place = next(index for index, each in enumerate(records) if each.offset == at)
+                    place = next(index for index, record in enumerate(records) if record.offset == at)
                     records[place] = replace(records[place], value=b"another")
             case "forget pending":
                 self.forget(number, lake.pending(number)[:1])

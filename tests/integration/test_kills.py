@@ -32,7 +32,7 @@ from tests.soak.kill_points import Step, Steps
 from tests.soak.processes import Victim, all_of, kill_one
 from tests.support import lake as lakes
 from tests.support.engine import Child, Command, Configured
-from tests.support.judged import Said, assert_exact, night
+from tests.support.judged import SentRecord, assert_exact, night
 from tests.support.killed import assert_lock_free, attempts
 from tests.support.processes import command_of, descendants, jvm_of, lives, until
 from tests.support.sampled import Record, drawn
@@ -52,7 +52,7 @@ def test_a_signal_ends_a_run_with_its_code_and_one_paragraph_and_leaves_nothing_
     number: signal.Signals,
     code: int,
     send: Callable[[int, int], None],
-    two_days: tuple[str, list[Said]],
+    two_days: tuple[str, list[SentRecord]],
     configured: Configured,
     child: Child,
     command: Command,
@@ -82,7 +82,7 @@ def test_a_signal_ends_a_run_with_its_code_and_one_paragraph_and_leaves_nothing_
 
 
 def test_a_signal_while_spark_starts_leaves_nothing_running(
-    two_days: tuple[str, list[Said]], configured: Configured, child: Child, lake: Path
+    two_days: tuple[str, list[SentRecord]], configured: Configured, child: Child, lake: Path
 ) -> None:
     with child(configured(two_days[0])).started("run", "--date", str(DAYS[0])) as (driver, log):
         until(lambda: any("java" in command_of(pid) for pid in descendants(driver.pid)))
@@ -96,7 +96,7 @@ def test_a_signal_while_spark_starts_leaves_nothing_running(
 
 
 def test_a_jvm_killed_in_a_task_is_named_as_what_ended_the_run(
-    two_days: tuple[str, list[Said]], configured: Configured, child: Child, lake: Path
+    two_days: tuple[str, list[SentRecord]], configured: Configured, child: Child, lake: Path
 ) -> None:
     with child(configured(two_days[0])).started("run", "--date", str(DAYS[0])) as (driver, log):
         until(lambda: bool(attempts(lake)))
@@ -111,7 +111,7 @@ def test_a_jvm_killed_in_a_task_is_named_as_what_ended_the_run(
 
 
 def test_a_jvm_killed_while_spark_starts_fails_the_run_and_the_rerun_is_exact(
-    two_days: tuple[str, list[Said]], configured: Configured, child: Child, command: Command, lake: Path
+    two_days: tuple[str, list[SentRecord]], configured: Configured, child: Child, command: Command, lake: Path
 ) -> None:
     topic, words = two_days
     config = configured(topic)
@@ -128,7 +128,11 @@ def test_a_jvm_killed_while_spark_starts_fails_the_run_and_the_rerun_is_exact(
 
 
 def test_killed_workers_fail_the_run_and_the_rerun_is_exact(
-    two_days: tuple[str, list[Said]], engine: Engine, configured: Configured, command: Command, lake: Path
+    two_days: tuple[str, list[SentRecord]],
+    engine: Engine,
+    configured: Configured,
+    command: Command,
+    lake: Path,
 ) -> None:
     """Local mode does not retry."""
     topic, words = two_days
@@ -147,7 +151,7 @@ def test_killed_workers_fail_the_run_and_the_rerun_is_exact(
 
 
 def test_killed_workers_are_replaced_where_spark_may_and_the_day_is_exact(
-    two_days: tuple[str, list[Said]], configured: Configured, child: Child, lake: Path
+    two_days: tuple[str, list[SentRecord]], configured: Configured, child: Child, lake: Path
 ) -> None:
     topic, words = two_days
     cli = child(configured(topic, {"spark": {"spark.master": "local[2,3]"}}))
@@ -169,7 +173,7 @@ def cluster() -> Iterator[dict[str, dict[str, Any]]]:
 
 
 def test_a_killed_executor_is_replaced_and_the_day_is_exact(
-    two_days: tuple[str, list[Said]],
+    two_days: tuple[str, list[SentRecord]],
     configured: Configured,
     child: Child,
     lake: Path,
@@ -190,7 +194,7 @@ def test_a_killed_executor_is_replaced_and_the_day_is_exact(
 
 
 def test_a_driver_killed_at_each_step_that_its_log_names_leaves_what_a_rerun_makes_exact(
-    two_days: tuple[str, list[Said]],
+    two_days: tuple[str, list[SentRecord]],
     configured: Configured,
     child: Child,
     command: Command,
@@ -238,7 +242,7 @@ def _reached(driver: subprocess.Popen[bytes], steps: Steps, step: Step) -> bool:
 
 
 def test_of_a_zombie_attempt_that_writes_on_through_the_commit_nothing_is_seen(
-    two_days: tuple[str, list[Said]], configured: Configured, command: Command, lake: Path
+    two_days: tuple[str, list[SentRecord]], configured: Configured, command: Command, lake: Path
 ) -> None:
     topic, words = two_days
     config, context = configured(topic), multiprocessing.get_context("spawn")

@@ -34,7 +34,7 @@ from jobs.spark.engine import Engine
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeBroker, MakeTopic
 from tests.support.engine import FIRST, Command, Configured, Ended, Sections
-from tests.support.judged import assert_exact, midnight, night, said
+from tests.support.judged import assert_exact, midnight, night, sent_records
 from tests.support.killed import assert_lock_free
 from tests.support.processes import command_of, descendants, jvm_of, until
 from tests.support.produce import Record, every, ms, order, send
@@ -195,7 +195,7 @@ def test_too_many_invalid_records(
     records = every(timedelta(seconds=10), at, 400)
     for value, times in broken.items():
         records += [Record(0, value, ms(at + MINUTE * 70))] * times
-    words = said(records, send(broker.bootstrap_servers, name, records))
+    words = sent_records(records, send(broker.bootstrap_servers, name, records))
     config = configured(name, {"invalid": {"limit": "10%"}})
     done = command(config, "run", "--date", str(FIRST), "--json")
     refused(
@@ -230,7 +230,7 @@ def test_a_disk_that_fills_up_while_tasks_write(
     """A limit on the size of files, which is no space left to whoever writes one."""
     name, rng = topic(), random.Random(1)
     records = [order(midnight(FIRST) + MINUTE * n, id=rng.randbytes(500).hex()) for n in range(1000)]
-    words = said(records, send(broker.bootstrap_servers, name, records))
+    words = sent_records(records, send(broker.bootstrap_servers, name, records))
     config = configured(name)
     with small_files(engine, 100_000):
         done = command(config, "run", "--date", str(FIRST))
@@ -305,7 +305,7 @@ def test_a_broker_that_dies_in_the_middle_of_a_run(
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
     long = "x" * 100_000
     records = [order(midnight(FIRST) + MINUTE * n, n % 2, id=long, n=n) for n in range(400)]
-    words = said(records, send(servers, name, records))
+    words = sent_records(records, send(servers, name, records))
     kafka: Sections = {"kafka": {"bootstrap_servers": servers, "timeout": "3s"}}
 
     def hang() -> None:
@@ -372,7 +372,7 @@ def test_credentials_that_are_refused(
 
         monkeypatch.setenv("THE_PASSWORD", "it;s me")
         records = every(MINUTE, midnight(FIRST), 20)
-        words = said(records, send(own.bootstrap_servers, "orders", records, user))
+        words = sent_records(records, send(own.bootstrap_servers, "orders", records, user))
         done = command(config, "run", "--date", str(FIRST))
         assert done.code == 0, done.err
         assert "it;s me" not in done.err + done.out

@@ -13,13 +13,13 @@ from confluent_kafka.admin import AdminClient
 
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, SECTIONS, Child, Command, merged
-from tests.support.judged import Said, assert_exact, midnight, night, said
+from tests.support.judged import SentRecord, assert_exact, midnight, night, sent_records
 from tests.support.killed import assert_lock_free, attempts
 from tests.support.processes import descendants, lives, until
 from tests.support.produce import order, send
 
 MINUTE = timedelta(minutes=1)
-Topics = dict[str, list[Said]]
+Topics = dict[str, list[SentRecord]]
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def fill(broker: Broker, topics: Topics, *, size: int) -> None:
         records = [
             order(midnight(FIRST) + n * MINUTE, n % 2, id=f"{number} " + "x" * size, n=n) for n in range(300)
         ]
-        words += said(records, send(broker.bootstrap_servers, name, records))
+        words += sent_records(records, send(broker.bootstrap_servers, name, records))
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ from jobs.lake.posix import PosixLake
 from offsets.errors import KafkaDailyError
 from tests.support import lake as lakes
 from tests.support.engine import Child, Configured
-from tests.support.judged import Said, assert_exact, night
+from tests.support.judged import SentRecord, assert_exact, night
 from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
 from tests.support.sampled import Record, drawn
@@ -189,7 +189,7 @@ def _shape(lake: Path) -> Counter[str]:
 
 @pytest.mark.timeout(600)
 def test_of_two_runs_with_spark_that_start_together_one_works_and_the_lake_is_exact(
-    two_days: tuple[str, list[Said]],
+    two_days: tuple[str, list[SentRecord]],
     configured: Configured,
     child: Child,
     lake: Path,

@@ -6,8 +6,11 @@ from typing import Annotated
 
 import typer
 
-from jobs.cli import tables
-from jobs.cli.commands import Json, _stopping, app, main
+from jobs.cli.commands import app, main
+from jobs.cli.console import err, out
+from jobs.cli.exits import exit_codes
+from jobs.cli.json_documents import print_document
+from jobs.cli.options import Json
 from tests.soak.run import run_soak
 
 
@@ -25,14 +28,14 @@ def soak(
     json: Json = False,
 ) -> None:
     """Kill runs at random moments on a real broker, and look after each that every record is there once."""
-    with _stopping(json):
-        console = tables.err if json else None
-        found = run_soak(kills=kills, records=records, seed=seed, keep=keep, console=console)
+    with exit_codes(json):
+        console = err if json else None
+        result = run_soak(kills=kills, records=records, seed=seed, keep=keep, console=console)
         if json:
-            tables.document(found.document())
+            print_document(result.document())
         else:
-            tables.out.print(found.table())
-            tables.out.print(found.summary())
+            out.print(result.table())
+            out.print(result.summary())
 
 
 if __name__ == "__main__":

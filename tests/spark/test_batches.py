@@ -12,7 +12,7 @@ from jobs.spark.engine import Engine
 from jobs.task.batch_limit import COUNTED, WEIGHED, BatchLimit
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, MakePipeline
-from tests.support.judged import assert_exact, midnight, night, said
+from tests.support.judged import assert_exact, midnight, night, sent_records
 from tests.support.produce import every, send
 
 ARROW = "spark.sql.execution.arrow"
@@ -38,7 +38,7 @@ def test_batches_of_small_records_are_counted_and_of_large_ones_weighed(
         record._replace(value=(record.value or b"") + b" " * padding)
         for record in every(timedelta(seconds=20), midnight(FIRST), count)
     ]
-    words = said(records, send(broker.bootstrap_servers, name, records))
+    words = sent_records(records, send(broker.bootstrap_servers, name, records))
     run_day(pipeline(name), FIRST)
     set_to = engine.session.conf.get
     assert set_to(f"{ARROW}.maxRecordsPerBatch") == str(limit.rows)

@@ -22,7 +22,7 @@ from tests.reference import Coordinate, Fate
 from tests.support import lake as lakes
 from tests.support.brokers import Broker
 from tests.support.engine import FIRST, Command, Configured, MakePipeline
-from tests.support.judged import FUTURE, Night, Said, assert_exact, judged, midnight, night
+from tests.support.judged import FUTURE, Night, SentRecord, assert_exact, judged, midnight, night
 from tests.support.produce import Record, ms, send
 
 SEED = 20240330
@@ -45,7 +45,7 @@ KINDS = {
 class History:
     topic: str
     records: dict[Coordinate, Record]
-    said: list[Said]
+    said: list[SentRecord]
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def _instants(from_: datetime, until: datetime) -> Iterator[datetime]:
         from_ += STEP
 
 
-def _record(rng: random.Random, partition: int, at: datetime) -> tuple[Record, Said]:
+def _record(rng: random.Random, partition: int, at: datetime) -> tuple[Record, SentRecord]:
     """Make one record, stamped at an instant, and its maker's word on it."""
     [kind] = rng.choices(list(KINDS), list(KINDS.values()))
     hours = timedelta(hours=1) * rng.random()
@@ -89,7 +89,7 @@ def _record(rng: random.Random, partition: int, at: datetime) -> tuple[Record, S
     value = {"broken": body[:-3].encode(), "tombstone": None}.get(kind, body.encode())
     record = Record(partition, value, ms(at), rng.choice([None, b"", b"\xff\x00"]), _headers(rng))
     valid = kind in ("in order", "late", "ahead", "long before the first day")
-    return record, Said(
+    return record, SentRecord(
         partition=partition, offset=-1, stamp=ms(at), happened=happened if valid else None, name=kind
     )
 
@@ -216,7 +216,7 @@ def test_nothing_is_lost_or_doubled_across_changes_of_the_contract(
     assert [len(each) for each in accepted] == [0, 1, 2], accepted
 
 
-def _under_texts(history: History, word: Said) -> Said:
+def _under_texts(history: History, word: SentRecord) -> SentRecord:
     """Say of a record what holds where tombstones are skipped, and texts are good for numbers."""
     if word.name != "text for a number":
         return replace(word, counted=word.name == "tombstone")

@@ -12,7 +12,7 @@ from jobs.daily import run_day
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, Command, Configured, MakePipeline
-from tests.support.judged import assert_exact, midnight, night, said
+from tests.support.judged import assert_exact, midnight, night, sent_records
 from tests.support.produce import every, send
 
 NEXT = FIRST + timedelta(days=1)
@@ -42,10 +42,14 @@ def test_an_empty_day_between_full_ones_loses_nothing(
     step = timedelta(minutes=10)
     last = NEXT + timedelta(days=1)
     words: list[Any] = []
-    words += said(records := every(step, midnight(FIRST), 30), send(broker.bootstrap_servers, name, records))
+    words += sent_records(
+        records := every(step, midnight(FIRST), 30), send(broker.bootstrap_servers, name, records)
+    )
     run_day(pipeline(name), FIRST)
     run_day(replace(pipeline(name), engine=no_engine), NEXT)
-    words += said(records := every(step, midnight(last), 30), send(broker.bootstrap_servers, name, records))
+    words += sent_records(
+        records := every(step, midnight(last), 30), send(broker.bootstrap_servers, name, records)
+    )
     run_day(pipeline(name), last)
     assert_exact(lake, words, [night(FIRST), night(NEXT), night(last)])
     anchors = [document["next"]["partitions"][0]["anchor"]["offset"] for document in lakes.manifests(lake)]

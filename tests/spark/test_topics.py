@@ -26,7 +26,7 @@ from tests.reference import Fate, Place
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, MakePipeline
-from tests.support.judged import Said, assert_exact, midnight, night, said
+from tests.support.judged import SentRecord, assert_exact, midnight, night, sent_records
 from tests.support.produce import Record, every, ms, order, send
 from tests.support.retention import delete_before
 
@@ -36,11 +36,11 @@ NIGHTS = [night(day) for day in DAYS]
 
 
 @pytest.fixture
-def put(broker: Broker) -> Callable[[str, list[Record]], list[Said]]:
-    return lambda name, records: said(records, send(broker.bootstrap_servers, name, records))
+def put(broker: Broker) -> Callable[[str, list[Record]], list[SentRecord]]:
+    return lambda name, records: sent_records(records, send(broker.bootstrap_servers, name, records))
 
 
-Put = Callable[[str, list[Record]], list[Said]]
+Put = Callable[[str, list[Record]], list[SentRecord]]
 
 
 def test_three_partitions_added_between_days_lose_nothing(

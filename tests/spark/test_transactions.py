@@ -17,7 +17,7 @@ from tests.reference import Coordinate, Fate
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, Command, Configured, MakePipeline
-from tests.support.judged import Said, assert_exact, midnight, night, said
+from tests.support.judged import SentRecord, assert_exact, midnight, night, sent_records
 from tests.support.produce import Record, Transactions, every, order
 
 DAYS = [FIRST + timedelta(days=step) for step in range(3)]
@@ -30,7 +30,7 @@ def test_aborted_records_are_not_in_the_lake_and_every_gap_is_counted(
 ) -> None:
     """Two partitions, a third of the transactions aborted; the first day's span ends with an aborted tail."""
     name, rng = topic(partitions=2), random.Random(SEED)
-    producer, words = Transactions(broker.bootstrap_servers, name), list[Said]()
+    producer, words = Transactions(broker.bootstrap_servers, name), list[SentRecord]()
     at = midnight(DAYS[0])
     while at < midnight(DAYS[1]) - 40 * MINUTES:
         records = [
@@ -40,7 +40,7 @@ def test_aborted_records_are_not_in_the_lake_and_every_gap_is_counted(
         if rng.random() < 0.3:
             producer.abort(records)
         else:
-            words += said(records, producer.commit(records))
+            words += sent_records(records, producer.commit(records))
     producer.abort([order(at + MINUTES * step, step % 2) for step in range(50)])
 
     run_day(pipeline(name), DAYS[0])
@@ -61,7 +61,7 @@ def test_aborted_records_are_not_in_the_lake_and_every_gap_is_counted(
     assert (document["tally"], document["files"]) == ([], [])
 
     # and the day after it goes on
-    words += said(last := every(MINUTES, midnight(DAYS[2]), 30), producer.commit(last))
+    words += sent_records(last := every(MINUTES, midnight(DAYS[2]), 30), producer.commit(last))
     run_day(pipeline(name), DAYS[2])
     assert_exact(lake, words, [night(day) for day in DAYS])
     assert lakes.gaps(lakes.manifest(lake, DAYS[2])) == {(0, ends(broker, name, 2)[0] - 1)}
@@ -74,9 +74,11 @@ def test_an_open_transaction_is_waited_for_then_refused(
     name = topic()
     start = midnight(DAYS[0])
     done, hanging = (Transactions(broker.bootstrap_servers, name) for _ in range(2))
-    words = said(records := every(MINUTES, start, 50), done.commit(records))
-    words += said(records := every(MINUTES, start + timedelta(hours=2), 10), hanging.begin(records))
-    words += said(records := every(MINUTES, midnight(DAYS[1]) + 90 * MINUTES, 60), done.commit(records))
+    words = sent_records(records := every(MINUTES, start, 50), done.commit(records))
+    words += sent_records(records := every(MINUTES, start + timedelta(hours=2), 10), hanging.begin(records))
+    words += sent_records(
+        records := every(MINUTES, midnight(DAYS[1]) + 90 * MINUTES, 60), done.commit(records)
+    )
 
     impatient = configured(name, {"kafka": {"timeout": "1s"}})
     refused = command(impatient, "run", "--date", str(DAYS[0]))
@@ -98,16 +100,16 @@ def test_an_open_transaction_counts_below_the_days_end_only(
     changes = {"day": {"zone": "UTC", "first": str(today)}, "kafka": {"timeout": "1s"}}
     start, now = midnight(today, "UTC"), datetime.now(UTC) + timedelta(days=2)
     done, hanging = (Transactions(broker.bootstrap_servers, name) for _ in range(2))
-    words = said(records := every(MINUTES, start, 20), done.commit(records))
-    words += said(records := every(MINUTES, start + timedelta(hours=1), 5), hanging.begin(records))
-    words += said(records := every(MINUTES, start + timedelta(hours=26), 60), done.commit(records))
+    words = sent_records(records := every(MINUTES, start, 20), done.commit(records))
+    words += sent_records(records := every(MINUTES, start + timedelta(hours=1), 5), hanging.begin(records))
+    words += sent_records(records := every(MINUTES, start + timedelta(hours=26), 60), done.commit(records))
     with pytest.raises(BrokerBehind) as refused:
         run_day(pipeline(name, changes, now=now), today)
     assert refused.value.exit_code == 14
     assert refused.value.facts["last_stable"] == words[20].offset
 
     hanging.commit_open()
-    words += said(records := every(MINUTES, start + timedelta(hours=27), 5), hanging.begin(records))
+    words += sent_records(records := every(MINUTES, start + timedelta(hours=27), 5), hanging.begin(records))
     run_day(pipeline(name, changes, now=now), today)
     hanging.abort_open()
     assert_exact(lake, words, [night(today, "UTC")])
@@ -118,12 +120,12 @@ def test_a_transactional_replay_of_old_data_ends_each_day_where_it_ended(
 ) -> None:
     """Markers bear the broker's clock of today, so that every look-up by time stops at the first of them."""
     name = topic(partitions=2)
-    producer, words = Transactions(broker.bootstrap_servers, name), list[Said]()
+    producer, words = Transactions(broker.bootstrap_servers, name), list[SentRecord]()
     records: list[Record] = [
         order(midnight(DAYS[0]) + step * timedelta(minutes=9), step % 2, n=step) for step in range(460)
     ]
     for at in range(0, len(records), 20):
-        words += said(records[at : at + 20], producer.commit(records[at : at + 20]))
+        words += sent_records(records[at : at + 20], producer.commit(records[at : at + 20]))
     for day in DAYS:
         run_day(pipeline(name), day)
     assert {place.fate for place in lakes.places(lake).values()} == {Fate.IN_DAY}

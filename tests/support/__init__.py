@@ -1,1 +1,1 @@
-"""What tests are built from; no test is here."""
+"""The parts that tests are built from; contains no test."""

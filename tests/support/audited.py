@@ -33,7 +33,7 @@ TIMES: dict[int, list[datetime | None]] = {
     0: [NOON, None, DAYS[1].start, DAY.end, DAYS[0].start - timedelta(hours=1), NOON],
     1: [NOON, NOON, NOON, NOON],
 }
-"""What partition 0 delivers from offset 10 on; before that all are settled but the pending ones."""
+"""The records of partition 0 from offset 10 on; below that only the pending offsets are not settled."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""A day and those before it, and the bounds by which tasks judge."""
+"""A day and those before it, and the bounds by which tasks classify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A Kafka broker in a container: the official image, or one that looks like it to whoever starts it."""
+"""A Kafka broker in a container: of the official image, or of one that starts in the same way."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from jobs.demo.broker import SETTINGS, answers, free_ports, new_cluster_id
 READY_SECONDS: Final = 60.0
 OWNER: Final = "kafka-daily.owner-pid"
 JAVA_OPTIONS: Final = "-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""A broker lives for seconds: the second compiler would come too late, and double the time of its start."""
+"""Without the second compiler: a broker lives for seconds, and its start would take twice as long."""
 
 
 class BrokerContainer(DockerContainer):
@@ -87,12 +87,12 @@ class BrokerContainer(DockerContainer):
 
 
 def variable(setting: str) -> str:
-    """Name the variable that the image turns into this setting."""
+    """Return the name of the variable that the image turns into this setting."""
     return "KAFKA_" + "".join({".": "_", "_": "__", "-": "___"}.get(char, char) for char in setting).upper()
 
 
 def docker_answers() -> bool:
-    """Say whether there is a Docker daemon."""
+    """Return whether there is a Docker daemon."""
     try:
         client = docker.from_env(timeout=5)
     except docker.errors.DockerException:
@@ -104,7 +104,7 @@ def docker_answers() -> bool:
 def remove_leftovers() -> None:
     """Remove brokers whose test run was killed."""
     client = docker.from_env(timeout=30)
-    # another run may stop a broker of its own meanwhile, or remove the same
+    # another run may stop its own broker meanwhile, or remove this one
     for container in client.containers.list(all=True, filters={"label": OWNER}, ignore_removed=True):
         if not _alive(int(container.labels[OWNER])):
             with suppress(docker.errors.APIError):

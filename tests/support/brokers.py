@@ -26,7 +26,7 @@ from tests.support.docker_image import kafka_image
 
 
 class Broker(Protocol):
-    """What a test may do with a broker, whatever it runs in."""
+    """What a test may do with a broker, in a container or a process."""
 
     bootstrap_servers: str
 
@@ -36,7 +36,7 @@ class Broker(Protocol):
 
 
 class MakeTopic(Protocol):
-    """Make a topic of a name that no other test has, and give the name."""
+    """Make a topic with a name of its own, and return the name."""
 
     def __call__(self, *, partitions: int = 1, config: Mapping[str, str] | None = None) -> str: ...
 
@@ -58,7 +58,7 @@ USED: list[str] = []
 
 @cache
 def kind() -> Kind:
-    """Decide what the brokers of this test run live in."""
+    """Choose between containers and processes for the brokers of this test run."""
     match os.environ.get("KAFKA_DAILY_TEST_BROKER", "auto"):
         case "containers":
             return Kind.CONTAINERS
@@ -82,7 +82,7 @@ def image() -> str:
 
 
 def start(held: ExitStack, settings: Mapping[str, str] | None = None) -> Broker:
-    """Start a broker that ends with `held`."""
+    """Start a broker that ends when `held` is closed."""
     match kind():
         case Kind.CONTAINERS:
             USED.append(image())
@@ -94,7 +94,7 @@ def start(held: ExitStack, settings: Mapping[str, str] | None = None) -> Broker:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """Share one broker; it keeps records whatever their stamp and would create topics if asked in passing."""
+    """Share one broker; it keeps records of any stamp, and creates a topic that a client asks for."""
     with ExitStack() as held:
         yield start(held)
 
@@ -133,7 +133,7 @@ def topic(admin: AdminClient) -> Iterator[MakeTopic]:
 
 
 def pytest_report_header() -> str:
-    return f"broker for the tests: {_TELL[kind()]}"
+    return f"broker for the tests: {_DESCRIPTIONS[kind()]}"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -143,7 +143,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def fixtures_of(item: pytest.Item) -> set[str]:
-    """Return the names of the fixtures that a test has; a parameter may be called as one of them is."""
+    """Return the names of a test's fixtures, without its parameters, which may have the same names."""
     parameters = item.callspec.params if hasattr(item, "callspec") else {}
     return {*getattr(item, "fixturenames", ())} - parameters.keys()
 
@@ -162,7 +162,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         Path(report).write_text(f"kind={kind()} passed={len(PASSED)}\n")
 
 
-_TELL: Mapping[Kind, str] = {
+_DESCRIPTIONS: Mapping[Kind, str] = {
     Kind.CONTAINERS: "containers, by testcontainers",
     Kind.PROCESS: "a process of our own (no Docker daemon answers, or it was asked for)",
 }

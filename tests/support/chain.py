@@ -1,4 +1,4 @@
-"""Manifests that go on from one another, and folders that hold them."""
+"""Chains of manifests, and folders that hold them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ FIRST = date(2026, 3, 28)
 
 
 class Folders:
-    """A lake of texts: what a `LedgerReader` gives."""
+    """A lake of texts; implements `LedgerReader`."""
 
     def __init__(self, *manifests: Manifest) -> None:
-        self.texts: dict[date, bytes | None] = {each.day.date: to_json(each) for each in manifests}
+        self.texts: dict[date, bytes | None] = {
+            manifest.day.date: to_json(manifest) for manifest in manifests
+        }
 
     def days(self) -> list[date]:
         return sorted(self.texts)

@@ -11,7 +11,7 @@ from jobs.cli.commands import app
 
 
 def invoke(*arguments: object) -> tuple[int, str, str]:
-    done = CliRunner().invoke(app, [str(each) for each in arguments])
+    done = CliRunner().invoke(app, [str(argument) for argument in arguments])
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, done.stdout, done.stderr

@@ -25,7 +25,7 @@ from requests.exceptions import RequestException
 from jobs.demo.broker import broker_jars, java
 
 PULL_SECONDS: Final = 15
-"""How long a registry may say nothing before the image is built instead."""
+"""Seconds to wait for a silent registry before the image is built instead."""
 
 MODULES: Final = (
     "java.base,java.desktop,java.logging,java.management,java.naming,java.security.jgss,java.security.sasl,"
@@ -67,12 +67,12 @@ FILES: Final = {
 }
 FOLDERS: Final = ("mnt/shared/config", "opt/kafka/config", "tmp")
 
-# Libraries of a runtime that only a screen, a printer or a loudspeaker needs.
+# libraries of a runtime that only a screen, a printer or a loudspeaker needs
 NEEDLESS: Final = re.compile(r"awt|font|splash|lcms|mlib|javajpeg|freetype|jsound|attach|jdwp|saproc|prefs")
 
 
 def kafka_image() -> str:
-    """Name an image of Kafka 4 that the Docker daemon holds, and pull or build it first if need be."""
+    """Return the name of an image of Kafka 4 in the Docker daemon; pull or build it first if necessary."""
     client = docker.from_env(timeout=PULL_SECONDS)
     try:
         official = f"apache/kafka:{kafka_version()}"
@@ -89,13 +89,13 @@ def kafka_image() -> str:
 
 
 def kafka_version() -> str:
-    """Give the version of the broker's jars."""
+    """Return the version of the broker's jars."""
     [jar] = broker_jars().glob("kafka_2.13-*.jar")
     return jar.stem.removeprefix("kafka_2.13-")
 
 
 def built_name() -> str:
-    """Name the image after all that goes into it, so that an outdated one is not found."""
+    """Return a name that depends on all contents of the image, so that an outdated one is not used."""
     jars = sorted(jar.name for jar in broker_jars().glob("*.jar"))
     runtime = Path(java()).resolve()
     content = repr((jars, str(runtime), runtime.stat().st_mtime_ns, MODULES, FILES))
@@ -138,7 +138,7 @@ def _has(client: docker.DockerClient, name: str) -> bool:
 
 
 def _runtime(into: Path) -> Path:
-    """Link a small runtime; where the machine has no jlink, copy the one that there is."""
+    """Link a small runtime with jlink; copy the machine's runtime where it has no jlink."""
     home = Path(java()).resolve().parents[1]
     if not (home / "bin" / "jlink").exists() or not (home / "jmods").is_dir():
         shutil.copytree(
@@ -162,14 +162,14 @@ def _binaries(runtime: Path) -> list[Path]:
 
 
 def _libraries(binaries: list[Path]) -> list[Path]:
-    """Give all system libraries that the binaries load, where the loader looks for them."""
+    """Return the paths of all system libraries that the binaries load."""
     command = ["ldd", *map(str, binaries)]
     listed = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "LC_ALL": "C"}
     )
-    found = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", listed.stdout, re.MULTILINE)}
+    libraries = {Path(path) for path in re.findall(r"(?:=> |^\s+)(/\S+) \(0x", listed.stdout, re.MULTILINE)}
     inside = binaries[0].parents[1]
-    return sorted(path for path in found if not path.is_relative_to(inside))
+    return sorted(path for path in libraries if not path.is_relative_to(inside))
 
 
 def _reproducible(entry: tarfile.TarInfo) -> tarfile.TarInfo:

@@ -41,7 +41,7 @@ SECTIONS: Sections = {
     "day": {"zone": "Europe/Amsterdam", "first": str(FIRST)},
     "event_time": {"field": "at"},
     "record": {"columns": {"id": "string", "n": "bigint"}},
-    # so small that a few hundred records are work for two tasks
+    # so small that a few hundred records make two tasks
     "lake": {"path": "./lake", "target_file_size": "1MiB", "min_file_size": "1KiB"},
     "invalid": {"limit": "100%"},
     "spark": {"spark.master": "local[2]", "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1"},
@@ -124,7 +124,7 @@ def configured(broker: Broker, tmp_path: Path) -> Configured:
 
 
 def merged(*trees: Sections) -> dict[str, Any]:
-    """Lay mappings over each other, key by key; `columns` are replaced as a whole."""
+    """Merge mappings key by key; replace `columns` as a whole."""
     result: dict[str, Any] = {}
     for tree in trees:
         for key, value in tree.items():
@@ -182,7 +182,7 @@ def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class Child(Protocol):
-    """Give a command line whose commands are processes of their own."""
+    """Makes a command line whose commands are processes of their own."""
 
     def __call__(self, config: Path) -> CommandLine: ...
 

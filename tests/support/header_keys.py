@@ -1,4 +1,4 @@
-"""Records whose headers have keys that are no UTF-8, which librdkafka alone can send."""
+"""Sends records whose header keys are not UTF-8, by librdkafka itself."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def send_header_keys(servers: str, topic: str, keys: list[bytes], stamp: int) ->
     name, value, size = ctypes.c_char_p(topic.encode()), ctypes.c_char_p(b"v" * 2000), ctypes.c_size_t(2000)
     for key in keys:
         header = (9, ctypes.c_char_p(key), ctypes.c_char_p(b"1"), ctypes.c_size_t(1))
-        told = (1, name, 4, value, size, 7, 2, 8, ctypes.c_longlong(stamp), *header, 0)
-        assert library.rd_kafka_producev(producer, *told) == 0
+        arguments = (1, name, 4, value, size, 7, 2, 8, ctypes.c_longlong(stamp), *header, 0)
+        assert library.rd_kafka_producev(producer, *arguments) == 0
     assert library.rd_kafka_flush(producer, 10_000) == 0
     library.rd_kafka_destroy(producer)

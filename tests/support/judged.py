@@ -1,7 +1,7 @@
-"""What the reference says of a real topic: where every record must lie, from what was produced alone.
+"""Where every record of a real topic must lie, by the reference, from what was produced alone.
 
-Relies on each record's maker for when it happened and whether it is valid, and on `tests/reference.py` for
-the rest. A night sees, in each partition, what lies before the first record stamped past its day and grace.
+Relies on the test that made a record for its event time and validity, and on `tests/reference.py` for the
+rest. A night sees, in each partition, what lies before the first record stamped past its day and grace.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ AMSTERDAM = "Europe/Amsterdam"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
-    """One record with its maker's word: when it happened, None where it is not valid; what it is called."""
+class SentRecord:
+    """One record that was sent; `happened` is its event time, None where it is not valid."""
 
     partition: int
     offset: int
@@ -48,17 +48,17 @@ class Said:
     number: bool = True
     """Whether it is valid where the contract has a column for its number."""
     stray: bool = False
-    """Whether its stamp comes from a wrong clock, and tells nothing about where a day ends."""
+    """Whether its stamp comes from a wrong clock, so that it does not end a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Night:
-    """The run of one day, and what its contract says."""
+    """The run of one day, and its contract."""
 
     day: date
     zone: str
     number_column: bool = True
-    sees: Callable[[Said], bool] = field(default=lambda said: True)
+    sees: Callable[[SentRecord], bool] = field(default=lambda record: True)
     """Whether Kafka held the record by then, or shows it at all."""
 
     @property
@@ -71,7 +71,7 @@ class Night:
 
 
 def night(day: date, zone: str = AMSTERDAM) -> Night:
-    """Give the night of a calendar day in a zone."""
+    """Return the night of a calendar day in a zone."""
     return Night(day=day, zone=zone)
 
 
@@ -79,10 +79,10 @@ def midnight(day: date, zone: str = AMSTERDAM) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
 
 
-def said(records: Iterable[Record], offsets: Iterable[int]) -> list[Said]:
-    """Say of records that they are valid and happened when they were stamped."""
+def sent_records(records: Iterable[Record], offsets: Iterable[int]) -> list[SentRecord]:
+    """Return records as sent, valid, and with their stamps as event times."""
     return [
-        Said(
+        SentRecord(
             partition=record.partition,
             offset=offset,
             stamp=record.stamp,
@@ -93,12 +93,12 @@ def said(records: Iterable[Record], offsets: Iterable[int]) -> list[Said]:
 
 
 def judged(
-    produced: Sequence[Said], nights: Sequence[Night]
+    produced: Sequence[SentRecord], nights: Sequence[Night]
 ) -> tuple[dict[Coordinate, Place], set[Coordinate]]:
-    """Give the place of every record that must lie in the lake, and what must be pending in the end."""
+    """Return the place of every record that must lie in the lake, and what must be pending in the end."""
     lake = Lake()
     for run in nights:
-        seen = [each for each in produced if run.sees(each)]
+        seen = [record for record in produced if run.sees(record)]
         request = _request(run)
         lake = lake.settle(_topic(seen), request, _ends(seen, lake, lake.over(request)))
     lie = {at: place for at, place in lake.places.items() if place.fate in IN_FILES}
@@ -112,42 +112,42 @@ def _request(run: Night) -> Request:
     return Request(day=run.day, rules=rules, zones=ZoneDatabase(), grace=GRACE, amend=True)
 
 
-def _topic(seen: Iterable[Said]) -> Topic:
-    """Make the topic that a night sees; what nobody vouches for is not there."""
+def _topic(seen: Iterable[SentRecord]) -> Topic:
+    """Make the topic that a night sees, from the given records alone."""
     topic = Topic(compacted=False)
-    for each in seen:
-        log = topic.partitions.setdefault(each.partition, Partition())
-        log.high = max(log.high, each.offset + 1)
-        log.records[each.offset] = reference.Record(
-            stamp=each.stamp,
-            event_time=micros(each.happened) if each.happened else None,
-            tombstone=each.counted,
-            number=each.number,
+    for record in seen:
+        log = topic.partitions.setdefault(record.partition, Partition())
+        log.high = max(log.high, record.offset + 1)
+        log.records[record.offset] = reference.Record(
+            stamp=record.stamp,
+            event_time=micros(record.happened) if record.happened else None,
+            tombstone=record.counted,
+            number=record.number,
         )
     return topic
 
 
-def _ends(seen: Iterable[Said], lake: Lake, over: int) -> dict[int, int]:
-    """Give where a night ends in each partition: at the first stamp from `over` on, else at the end."""
+def _ends(seen: Iterable[SentRecord], lake: Lake, over: int) -> dict[int, int]:
+    """Return where a night ends in each partition: at the first stamp from `over` on, else at the end."""
     ends: dict[int, int] = {}
-    for each in sorted(seen, key=lambda each: (each.partition, -each.offset)):
-        stops = each.stamp >= over and not each.stray
-        ends[each.partition] = each.offset if stops else ends.get(each.partition, each.offset + 1)
+    for record in sorted(seen, key=lambda record: (record.partition, -record.offset)):
+        stops = record.stamp >= over and not record.stray
+        ends[record.partition] = record.offset if stops else ends.get(record.partition, record.offset + 1)
     return {part: max(end, lake.seen_until.get(part, 0)) for part, end in ends.items()}
 
 
-def assert_exact(lake: Path, produced: Sequence[Said], nights: Sequence[Night]) -> None:
-    """Hold a lake against what was produced: every record in its one place, and none but those."""
+def assert_exact(lake: Path, produced: Sequence[SentRecord], nights: Sequence[Night]) -> None:
+    """Check that a lake holds every produced record in its one place, and no other record."""
     expected, waiting = judged(produced, nights)
-    found, names = places(lake), {(each.partition, each.offset): each for each in produced}
-    lost = [(names[each], expected[each]) for each in sorted(expected.keys() - found.keys())]
+    actual, sent = places(lake), {(record.partition, record.offset): record for record in produced}
+    lost = [(sent[at], expected[at]) for at in sorted(expected.keys() - actual.keys())]
     assert not lost, f"{len(lost)} are not in the lake, such as {lost[:3]}"
-    more = [(names.get(each, each), found[each]) for each in sorted(found.keys() - expected.keys())]
+    more = [(sent.get(at, at), actual[at]) for at in sorted(actual.keys() - expected.keys())]
     assert not more, f"{len(more)} should not be in the lake, such as {more[:3]}"
     astray = [
-        (names[each], f"found in {found[each]}, not in {place}")
-        for each, place in expected.items()
-        if found[each] != place
+        (sent[at], f"found in {actual[at]}, not in {place}")
+        for at, place in expected.items()
+        if actual[at] != place
     ]
     assert not astray, f"{len(astray)} lie in a wrong place, such as {astray[:3]}"
     assert pending(lake) == waiting

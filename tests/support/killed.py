@@ -1,4 +1,4 @@
-"""What a run that was killed leaves behind: its attempts, and no lock."""
+"""What a killed run leaves: its attempts, and no lock."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 def attempts(lake: Path) -> list[Path]:
-    """Find the files that tasks are writing; what a sample writes before them is none of theirs."""
+    """List the files that tasks are writing, without those that a sample wrote before."""
     return list((lake / "_staging").glob("*/attempts/*-*/*.part"))
 
 
 def assert_lock_free(lake: Path) -> None:
-    """The kernel has freed the lock of whoever died."""
+    """Check that the kernel has freed the lock of the killed run."""
     with (lake / "_lock").open("ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""What a lake holds, as a stranger reads it: Parquet by pyarrow, manifests as plain JSON.
+"""Reads a lake as any other program does: Parquet by pyarrow, manifests as plain JSON.
 
-Relies on the demo's oracle for what a file's name promises. Imports nothing of the job, so that it cannot
-share a mistake with it.
+Relies on the demo's oracle for what a file's name promises. Never imports the job, so that it cannot share a
+mistake with it.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ FATES: Final = {
     Where.LATE: Fate.SET_ASIDE,
     Where.INVALID: Fate.INVALID,
 }
-"""The places in files, in the words of the reference."""
+"""The fate in the reference for each place in files."""
 IN_FILES: Final = frozenset(FATES.values())
 
 
 def coordinates(lake: Path) -> Iterator[tuple[Coordinate, Place]]:
-    """Give every row that any reader could find, staging apart."""
+    """Yield every row that a reader can find, except in staging."""
     for path in sorted(lake.glob("date=*/**/*.parquet")):
         place = place_of(path.relative_to(lake))
-        # A file alone, never a folder: pyarrow would add columns that it reads from the path.
+        # one file, never a folder: pyarrow would add columns from the path
         table = pq.ParquetFile(path).read(columns=["kafka_partition", "kafka_offset"])
         pairs = zip(table["kafka_partition"].to_pylist(), table["kafka_offset"].to_pylist(), strict=True)
         for partition, offset in pairs:
@@ -41,15 +41,15 @@ def coordinates(lake: Path) -> Iterator[tuple[Coordinate, Place]]:
 
 
 def begun(lake: Path) -> bool:
-    """Tell whether a task has begun: it has a folder of its own, as the sample before it has."""
+    """Return whether a task has begun: it has a folder of its own, as the sample before it has."""
     return any((lake / "_staging").glob("*/attempts/*-*"))
 
 
 def place_of(path: Path) -> Place:
     """Read a file's place from its path below the lake."""
-    found = lakefiles.place_of(path)
-    assert found.day is not None, f"a file at an unknown place: {path}"
-    return Place(FATES[found.where], found.day, found.happened)
+    location = lakefiles.place_of(path)
+    assert location.day is not None, f"a file at an unknown place: {path}"
+    return Place(FATES[location.where], location.day, location.happened)
 
 
 def files(lake: Path) -> set[str]:
@@ -63,25 +63,27 @@ def late_paths(lake: Path, by: date) -> list[Path]:
 
 
 def places(lake: Path) -> dict[Coordinate, Place]:
-    """Give the one place of each coordinate; one that lies in two places, or twice in one, is a failure."""
-    found: dict[Coordinate, Place] = {}
+    """Return the one place of each coordinate; fail where one lies in two places, or twice in one."""
+    by_coordinate: dict[Coordinate, Place] = {}
     for coordinate, place in coordinates(lake):
-        assert coordinate not in found, f"{coordinate} lies in {found[coordinate]} and in {place}"
-        found[coordinate] = place
-    return found
+        assert coordinate not in by_coordinate, (
+            f"{coordinate} lies in {by_coordinate[coordinate]} and in {place}"
+        )
+        by_coordinate[coordinate] = place
+    return by_coordinate
 
 
 def rows(lake: Path, day: date, pattern: str = "*.parquet") -> dict[Coordinate, dict[str, Any]]:
-    """Give the whole rows of a day by their coordinates."""
-    found = {}
+    """Return the whole rows of a day by their coordinates."""
+    by_coordinate = {}
     for path in sorted(lake.glob(f"date={day}/{pattern}")):
         for row in pq.ParquetFile(path).read().to_pylist():
-            found[row["kafka_partition"], row["kafka_offset"]] = row
-    return found
+            by_coordinate[row["kafka_partition"], row["kafka_offset"]] = row
+    return by_coordinate
 
 
 def invalid(lake: Path, day: date) -> dict[Coordinate, dict[str, Any]]:
-    """Give the invalid rows that a day's run found."""
+    """Return the invalid rows of a day's run."""
     return rows(lake, day, "_invalid/*.parquet")
 
 
@@ -96,12 +98,12 @@ def manifests(lake: Path) -> list[dict[str, Any]]:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """Read a manifest, with the long sets of offsets that lie beside it put in their places."""
+    """Read a manifest; put the long sets of offsets in the file beside it into their places."""
     document: dict[str, Any] = json.loads(path.read_bytes())
     checkpoints = (*document["consumed"]["partitions"], *document["next"]["partitions"])
     for part, key in [
-        *((each, "pending") for each in checkpoints),
-        *((g, "offsets") for g in document["gaps"]),
+        *((part, "pending") for part in checkpoints),
+        *((gap, "offsets") for gap in document["gaps"]),
     ]:
         if isinstance(listed := part[key], dict):
             text = path.with_name("_offsets.roaring").read_bytes()[listed["at"] :][: listed["bytes"]]
@@ -110,7 +112,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def pending(lake: Path) -> set[Coordinate]:
-    """Give the pending offsets of the last manifest."""
+    """Return the pending offsets of the last manifest."""
     return {
         (part["partition"], offset)
         for part in manifests(lake)[-1]["next"]["partitions"]
@@ -120,7 +122,7 @@ def pending(lake: Path) -> set[Coordinate]:
 
 
 def gaps(document: dict[str, Any]) -> set[Coordinate]:
-    """Give the offsets that a manifest says Kafka did not deliver."""
+    """Return the offsets that Kafka did not deliver, by a manifest."""
     return {
         (part["partition"], offset)
         for part in document["gaps"]
@@ -131,7 +133,7 @@ def gaps(document: dict[str, Any]) -> set[Coordinate]:
 
 def verdicts(document: dict[str, Any]) -> dict[str, int]:
     """Sum up a manifest's tally by verdict."""
-    found: dict[str, int] = {}
+    rows: dict[str, int] = {}
     for tally in document["tally"]:
-        found[tally["verdict"]] = found.get(tally["verdict"], 0) + tally["rows"]
-    return found
+        rows[tally["verdict"]] = rows.get(tally["verdict"], 0) + tally["rows"]
+    return rows

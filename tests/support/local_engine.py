@@ -1,7 +1,7 @@
-"""A day without Spark: tasks that run here, on a topic in memory, and a pipeline to run them from.
+"""A day without Spark: tasks that run in this process, on a topic in memory, and a pipeline for them.
 
-Relies on the sink's own `run_task`, which Spark's workers call as well. Order and reports cross a pickle,
-as they do in Spark. Faults are asked for by the number of the task or of the batch.
+Relies on `run_task`, which Spark's workers call as well. Specs and results are pickled, as in Spark. A test
+asks for faults by the number of the task or of the batch.
 """
 
 from __future__ import annotations
@@ -66,23 +66,23 @@ def rows_of(partition: int, records: list[Record], *, headers: bool = False) -> 
     Raises:
         RunFailed: Spark's arithmetic overflows on a stamp.
     """
-    stamps = [_as_spark_tells(each.timestamp) for each in records]
+    stamps = [_spark_stamp(record.timestamp) for record in records]
     columns = {
         "partition": pa.array([partition] * len(records), pa.int32()),
-        "offset": pa.array([each.offset for each in records], pa.int64()),
+        "offset": pa.array([record.offset for record in records], pa.int64()),
         "timestamp": pa.array(stamps, pa.int64()).cast(INSTANT),
-        "key": pa.array([each.key for each in records], pa.binary()),
-        "value": pa.array([each.value for each in records], pa.binary()),
+        "key": pa.array([record.key for record in records], pa.binary()),
+        "value": pa.array([record.value for record in records], pa.binary()),
     }
     if headers:
         columns["headers"] = pa.array(
-            [[{"key": key, "value": value} for key, value in each.headers] for each in records], HEADERS
+            [[{"key": key, "value": value} for key, value in record.headers] for record in records], HEADERS
         )
     return pa.RecordBatch.from_pydict(columns)
 
 
-def _as_spark_tells(stamp: int) -> int:
-    """Give a stamp in microseconds; Spark moves what is before 1900 to another calendar."""
+def _spark_stamp(stamp: int) -> int:
+    """Return a stamp in microseconds; Spark moves what is before 1900 to another calendar."""
     micros = stamp * 1000
     if abs(micros) >= 1 << 63:
         raise RunFailed(expected="the job to end well", found="long overflow", do="Run the day again.")
@@ -99,15 +99,15 @@ class LocalEngine:
     failing_tasks: set[int] = field(default_factory=set)
     """Tasks whose first attempt dies after its first batch; a second one is made, as Spark would."""
     dropped: set[int] = field(default_factory=set)
-    """Batches, counted over all tasks, that never reach the sink."""
+    """Batches, counted over all tasks, that never reach a task."""
     doubled: set[int] = field(default_factory=set)
-    """Batches that reach it twice."""
+    """Batches that reach a task twice."""
     least_tasks: int = 1
-    """Cut the spans into at least so many tasks, whatever the sizes say."""
+    """The least number of tasks, whatever the sizes are."""
     dies: bool = False
     """Whether the job fails for good, after all tasks have run."""
     between: Callable[[], None] = lambda: None
-    """Called after the tasks have run, before their reports come back."""
+    """Called after the tasks have run, before their results come back."""
     jobs: int = 0
     tasks: int = 0
 
@@ -215,12 +215,12 @@ def pipeline(
     **changed: Any,
 ) -> Pipeline:
     """Make a pipeline over a lake and a topic in memory, with a clock that stands still."""
-    here = engine or LocalEngine(topic)
+    used = engine or LocalEngine(topic)
     return Pipeline(
         settings=settings(lake, **changed),
         lake=PosixLake(lake, Store(system)),
         broker=lambda: topic,
-        engine=lambda: here,
+        engine=lambda: used,
         run_id=f"run{next(_RUNS):04d}",
         accept=accept or Accept(),
         now=lambda: now,

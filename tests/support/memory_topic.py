@@ -1,8 +1,8 @@
 """A topic held in memory that answers as a Kafka broker does.
 
-Relies on nothing. Offsets are taken by records, by aborted records and by transaction markers alike; only
-committed records below the last stable offset are read. Never more forgiving than a broker: reading below
-the log start or above the last stable offset is an error.
+Relies on nothing. Records, aborted records and transaction markers all take offsets; only committed records
+below the last stable offset are read. Never allows more than a broker: reading below the log start or above
+the last stable offset is an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NO_TIMESTAMP = -1
 
 
 class Fate(Enum):
-    """Where a transaction stands."""
+    """The state of a transaction."""
 
     OPEN = auto()
     COMMITTED = auto()
@@ -53,7 +53,7 @@ class Record:
 
 @dataclass(slots=True)
 class Log:
-    """One partition: what is left of it, and its edges."""
+    """One partition: its records and its edges."""
 
     records: list[Record] = field(default_factory=list)
     log_start: int = 0
@@ -63,19 +63,21 @@ class Log:
     def last_stable(self) -> int:
         """The first offset of the oldest open transaction, or the high watermark."""
         opened = (
-            each.offset for each in self.records if each.transaction and each.transaction.fate is Fate.OPEN
+            record.offset
+            for record in self.records
+            if record.transaction and record.transaction.fate is Fate.OPEN
         )
         return min(opened, default=self.high)
 
     def visible(self, from_: int, until: int) -> list[Record]:
-        """List what a read_committed consumer is given of a range."""
+        """List the records of a range that a read_committed consumer gets."""
         until = min(until, self.last_stable)
         return [
-            each
-            for each in self.records
-            if from_ <= each.offset < until
-            and not each.marker
-            and (each.transaction is None or each.transaction.fate is Fate.COMMITTED)
+            record
+            for record in self.records
+            if from_ <= record.offset < until
+            and not record.marker
+            and (record.transaction is None or record.transaction.fate is Fate.COMMITTED)
         ]
 
 
@@ -97,7 +99,7 @@ class MemoryTopic:
         self.generation = 0
         self.asked: list[str] = []
         self.before: Callable[[str], None] = lambda question: None
-        """Called before each question is answered, with its name: a place to change the topic in between."""
+        """Called with the question's name before each answer, so that a test can change the topic then."""
         self.recreate(partitions)
 
     # -- producing
@@ -112,7 +114,7 @@ class MemoryTopic:
         headers: Iterable[tuple[str, bytes | None]] = (),
         transaction: Transaction | None = None,
     ) -> int:
-        """Append a record and give its offset; an int is a timestamp in milliseconds."""
+        """Append a record and return its offset; an int is a timestamp in milliseconds."""
         stamp = timestamp if isinstance(timestamp, int) else millis(timestamp)
         if transaction:
             transaction.partitions.add(partition)
@@ -162,19 +164,19 @@ class MemoryTopic:
         log.high += 1
         return log.high - 1
 
-    # -- what happens to topics
+    # -- changes of a topic
 
     def retain_from(self, partition: int, log_start: int) -> None:
         """Let retention take all below an offset."""
         log = self.logs[partition]
         log.log_start = min(max(log.log_start, log_start), log.high)
-        log.records = [each for each in log.records if each.offset >= log.log_start]
+        log.records = [record for record in log.records if record.offset >= log.log_start]
 
     def compact(self, partition: int, offsets: Iterable[int]) -> None:
         """Take records from inside a log; the edges stay."""
         gone = set(offsets)
         log = self.logs[partition]
-        log.records = [each for each in log.records if each.offset not in gone]
+        log.records = [record for record in log.records if record.offset not in gone]
 
     def recreate(self, partitions: int) -> None:
         """Delete the topic and make it again, empty and with another id."""
@@ -184,7 +186,7 @@ class MemoryTopic:
     def truncate(self, partition: int, until: int) -> None:
         """Lose the end of a log, as after an unclean leader election; refill it by producing."""
         log = self.logs[partition]
-        log.records = [each for each in log.records if each.offset < until]
+        log.records = [record for record in log.records if record.offset < until]
         log.high = min(log.high, until)
 
     def add_partitions(self, count: int) -> None:
@@ -208,11 +210,11 @@ class MemoryTopic:
 
     @property
     def identity(self) -> TopicIdentity:
-        """Which topic it is at the moment."""
+        """The current identity of the topic."""
         return TopicIdentity(name=self.name, topic_id=f"topic-{self.generation}", cluster_id=self.cluster_id)
 
     def log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
-        """Give the edges of each partition."""
+        """Return the edges of each partition."""
         self._asked("log_offsets", topic)
         return {
             part: LogOffsets(
@@ -225,33 +227,35 @@ class MemoryTopic:
         }
 
     def offsets_at(self, topic: str, instants: Mapping[int, int]) -> dict[int, int | None]:
-        """Give the first offset stamped at or after an instant; markers and aborted records count."""
+        """Return the first offset stamped at or after an instant; markers and aborted records count."""
         self._asked("offsets_at", topic)
         return {
-            part: next((each.offset for each in self.logs[part].records if each.timestamp >= instant), None)
+            part: next(
+                (record.offset for record in self.logs[part].records if record.timestamp >= instant), None
+            )
             for part, instant in instants.items()
         }
 
     def records_of(self, topic: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
         """Read visible records."""
         self._asked("records", topic)
-        return {part: self._records(part, each) for part, each in wanted.items()}
+        return {part: self._records(part, stretch) for part, stretch in wanted.items()}
 
     def _records(self, partition: int, wanted: Stretch) -> list[SeenRecord]:
         if wanted.from_ >= wanted.until or wanted.limit <= 0:
             return []
         return [
             SeenRecord(
-                offset=each.offset,
-                timestamp=each.timestamp,
-                size=len(each.key or b"") + len(each.value or b""),
-                digest=digest_of(each.key, each.value),
+                offset=record.offset,
+                timestamp=record.timestamp,
+                size=len(record.key or b"") + len(record.value or b""),
+                digest=digest_of(record.key, record.value),
             )
-            for each in self._visible(partition, wanted.from_, wanted.until)[: wanted.limit]
+            for record in self._visible(partition, wanted.from_, wanted.until)[: wanted.limit]
         ]
 
     def release(self) -> None:
-        """Hold nothing; nothing is held."""
+        """Do nothing: no connection is open."""
 
     def sample(
         self, topic: str, partition: int, from_: int, until: int, limit: int, *, headers: bool = False
@@ -259,25 +263,27 @@ class MemoryTopic:
         """Read visible records until they reach a size."""
         self._asked("sample", topic)
         sampled: list[FullRecord] = []
-        for each in self.logs[partition].visible(from_, until):
-            if sum(record.size for record in sampled) >= limit:
+        for record in self.logs[partition].visible(from_, until):
+            if sum(taken.size for taken in sampled) >= limit:
                 break
             sampled.append(
                 FullRecord(
-                    offset=each.offset,
-                    timestamp=each.timestamp,
-                    key=each.key,
-                    value=each.value,
-                    headers=each.headers if headers else (),
+                    offset=record.offset,
+                    timestamp=record.timestamp,
+                    key=record.key,
+                    value=record.value,
+                    headers=record.headers if headers else (),
                 )
             )
         return sampled
 
     def present_of(self, topic: str, wanted: Mapping[int, Range]) -> dict[int, Offsets]:
-        """Give the offsets of visible records."""
+        """Return the offsets of visible records."""
         self._asked("present", topic)
         return {
-            part: Offsets.of((each.offset, each.offset + 1) for each in self._visible(part, from_, until))
+            part: Offsets.of(
+                (record.offset, record.offset + 1) for record in self._visible(part, from_, until)
+            )
             for part, (from_, until) in wanted.items()
         }
 
@@ -290,11 +296,11 @@ class MemoryTopic:
     def stream(
         self, topic: str, partition: int, from_: int, until: int, *, headers: bool = False
     ) -> Iterator[FullRecord]:
-        """Give the visible records one by one; headers only when asked for."""
+        """Yield the visible records one by one; headers only on demand."""
         self._asked("stream", topic)
-        for each in self._visible(partition, from_, until):
-            more = each.headers if headers else ()
-            yield FullRecord(each.offset, each.timestamp, each.key, each.value, more)
+        for record in self._visible(partition, from_, until):
+            more = record.headers if headers else ()
+            yield FullRecord(record.offset, record.timestamp, record.key, record.value, more)
 
     def _asked(self, question: str, topic: str) -> None:
         if topic != self.name:

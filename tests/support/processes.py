@@ -1,4 +1,4 @@
-"""Processes by their ids: who runs below whom, and whether it is over."""
+"""Processes by their ids: their children, and whether they run."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def until(holds: Callable[[], bool], seconds: float = WAIT) -> None:
 
 
 def descendants(root: int) -> list[int]:
-    """List the processes below one."""
+    """Yield the descendants of a process."""
     children: dict[int, list[int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         children.setdefault(parent_of(int(folder.name)), []).append(int(folder.name))
 
     def below(pid: int) -> Iterator[int]:
-        for each in children.get(pid, []):
-            yield each
-            yield from below(each)
+        for child in children.get(pid, []):
+            yield child
+            yield from below(child)
 
     return list(below(root))
 
@@ -48,14 +48,14 @@ def command_of(pid: int) -> str:
 
 
 def lives(pid: int) -> bool:
-    """Tell whether a process runs; one that waits to be reaped does not."""
+    """Return whether a process runs; one that waits to be reaped does not."""
     with suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     return False
 
 
 def jvm_of(engine: Engine) -> int:
-    """Give the id of a session's JVM."""
+    """Return the id of a session's JVM."""
     gateway = engine.session.sparkContext._gateway
     assert gateway is not None
     return int(gateway.proc.pid)

@@ -1,6 +1,6 @@
-"""Put records into Kafka just as a test says, and take down where they came to lie.
+"""Sends records to Kafka exactly as a test wants them, and returns their offsets.
 
-Relies on delivery reports: an offset is known only once the broker has said it. Never sends a record twice.
+Relies on delivery reports: only the broker's answer holds an offset. Never sends a record twice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Record(NamedTuple):
 
 
 def order(at: datetime, partition: int = 0, *, stamp: datetime | None = None, **fields: object) -> Record:
-    """Make a record of an order that happened at an instant; it is stamped then, unless told otherwise."""
+    """Make a record of an order with an event time; `stamp` is the same unless it is given."""
     body = {"id": "o", "n": 1} | fields | {"at": at.isoformat().replace("+00:00", "Z")}
     return Record(partition, json.dumps(body).encode(), ms(stamp or at))
 
@@ -47,7 +47,7 @@ def every(step: timedelta, from_: datetime, count: int, partition: int = 0) -> l
 def send(
     servers: str, topic: str, records: Sequence[Record], client: Mapping[str, str] | None = None
 ) -> list[int]:
-    """Send records and give the offset of each; `client` are more of the client's properties."""
+    """Send records and return the offset of each; `client` are more of the client's properties."""
     producer = Producer(
         {
             "bootstrap.servers": servers,
@@ -62,7 +62,7 @@ def send(
 
 
 class Transactions:
-    """A transactional producer for one topic; every step says which offsets its records took."""
+    """A transactional producer for one topic; every step returns the offsets of its records."""
 
     def __init__(self, servers: str, topic: str, client: Mapping[str, str] | None = None) -> None:
         self._topic = topic

@@ -9,4 +9,4 @@ from confluent_kafka.admin import AdminClient
 def delete_before(admin: AdminClient, name: str, partition: int, offset: int) -> None:
     """Move the log's start, as retention would."""
     asked = admin.delete_records([TopicPartition(name, partition, offset)])
-    assert [each.result(30).low_watermark for each in asked.values()] == [offset]
+    assert [future.result(30).low_watermark for future in asked.values()] == [offset]

@@ -16,11 +16,11 @@ T = TypeVar("T")
 Record = Callable[[str, object], None]
 SEED: Final = "KAFKA_DAILY_SAMPLE_SEED"
 ALL: Final = "KAFKA_DAILY_SAMPLE_ALL"
-"""Set, to anything, where nothing is to be left out."""
+"""A variable that, with any value, makes tests run all cases."""
 
 
 def drawn(cases: Sequence[T], count: int, record: Record) -> list[T]:
-    """Return so many of the cases, in their order, and record the seed that drew them; or return all."""
+    """Return a random choice of the cases, in their order, and record its seed; or return all cases."""
     if os.environ.get(ALL):
         return list(cases)
     record(SEED, seed())

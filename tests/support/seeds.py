@@ -1,4 +1,4 @@
-"""The seeds that a test run drew, shown at its end whatever came of it, so that it can be played again."""
+"""Prints the seeds that a test run drew at its end, so that the run can be repeated."""
 
 from __future__ import annotations
 
@@ -13,5 +13,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def seeds(reporter: pytest.TerminalReporter) -> list[tuple[str, object]]:
     """Return once each property that tests recorded under the name of a variable that sets it."""
     reports = [*reporter.stats.get("passed", []), *reporter.stats.get("failed", [])]
-    found = [each for report in reports for each in report.user_properties if each[0].endswith("_SEED")]
-    return list(dict.fromkeys(found))
+    properties = (item for report in reports for item in report.user_properties)
+    return list(dict.fromkeys(item for item in properties if item[0].endswith("_SEED")))

@@ -1,4 +1,4 @@
-"""A test run that is told to end tears down what it started, as it does after Ctrl-C."""
+"""Makes a test run that SIGTERM ends tear down what it started, as after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import signal
 
 
 def pytest_configure() -> None:
-    """Take SIGTERM, and the end of the terminal, for Ctrl-C; nohup's word stands."""
+    """Handle SIGTERM and SIGHUP like Ctrl-C; a SIGHUP that nohup ignores stays ignored."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, signal.default_int_handler)

@@ -1,4 +1,4 @@
-"""Three days of orders on a topic in memory, and the lakes that undisturbed runs make of them."""
+"""Three days of orders on a topic in memory, and the lakes that undisturbed runs make from them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STARTS = {
 
 
 def at(day: date, hours: float) -> datetime:
-    """Give an instant by the hours since a day's start."""
+    """Return an instant by the hours since a day's start."""
     return STARTS[day] + timedelta(hours=hours)
 
 
@@ -48,7 +48,7 @@ def three_days(topic: MemoryTopic) -> None:
 
 @cache
 def a_lake(count: int) -> Path:
-    """Give a lake of the first of three days, made once; copy it, never change it."""
+    """Return a lake of the first of three days, made once; copy it, never change it."""
     topic = MemoryTopic(2)
     three_days(topic)
     folder = Path(tempfile.mkdtemp(prefix="kafka-daily-"))

@@ -13,17 +13,17 @@ from confluent_kafka.cimpl import NewTopic
 
 from tests.support.brokers import Broker
 from tests.support.engine import FIRST
-from tests.support.judged import Said, midnight, said
+from tests.support.judged import SentRecord, midnight, sent_records
 from tests.support.produce import Record, order, send
 
 DAYS = [FIRST, FIRST + timedelta(days=1)]
 ROWS = 30_000
-"""So many records a partition."""
+"""Records in each partition."""
 LATE = timedelta(hours=2)
 
 
 @pytest.fixture(scope="session")
-def two_days(broker: Broker, admin: AdminClient) -> Iterator[tuple[str, list[Said]]]:
+def two_days(broker: Broker, admin: AdminClient) -> Iterator[tuple[str, list[SentRecord]]]:
     """Fill a topic of two partitions, for tests that only read it: each kills another run over it.
 
     Every ninth order is two hours behind its stamp, so some are late.
@@ -35,12 +35,14 @@ def two_days(broker: Broker, admin: AdminClient) -> Iterator[tuple[str, list[Sai
         stamp = start + timedelta(hours=47) * number / ROWS
         at = stamp - LATE if number % 9 == 0 else stamp
         records += [order(at, partition, stamp=stamp, n=number) for partition in range(2)]
-    words = said(records, send(broker.bootstrap_servers, name, records))
+    sent = sent_records(records, send(broker.bootstrap_servers, name, records))
     yield (
         name,
         [
-            replace(each, happened=each.happened - LATE) if number // 2 % 9 == 0 and each.happened else each
-            for number, each in enumerate(words)
+            replace(record, happened=record.happened - LATE)
+            if number // 2 % 9 == 0 and record.happened
+            else record
+            for number, record in enumerate(sent)
         ],
     )
     admin.delete_topics([name])[name].exception(30)

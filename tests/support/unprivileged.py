@@ -1,4 +1,4 @@
-"""A user without root's rights, to whom a folder can be closed, whoever runs the tests."""
+"""Makes a test run without root's rights, so that a folder can be closed to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOBODY: Final = 65534
 
 @contextmanager
 def unprivileged() -> Iterator[None]:
-    """Lay root's rights down for a while; another user has none."""
+    """Give up root's rights for a while, if this user has them."""
     own = os.geteuid()
     if own == 0:
         os.seteuid(NOBODY)

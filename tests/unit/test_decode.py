@@ -470,7 +470,7 @@ def test_a_batch_decodes_as_its_records_do_one_by_one(
     values = pa.array([b"not ours", *payloads], pa.binary())[1:]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(payloads_of_json, "CHUNK", chunk)
-        patched.setattr(payloads_of_json, "LOOKED_AT", looked_at)
+        patched.setattr(payloads_of_json, "CHECKED_AT_ONCE", looked_at)
         together = rows(decoder.decode(values, stamps))
     alone = [rows(decoder.decode(pa.array([payload], pa.binary()), stamps[:1]))[0] for payload in payloads]
     assert together == alone

@@ -22,7 +22,7 @@ from jobs.daily import run_day
 from jobs.lake.posix import PosixLake
 from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.decode import Decoder, day_schema
-from jobs.record.event_time import TimeReader, read_event_times, where
+from jobs.record.event_time import TimeReader, faults_where, read_event_times
 from jobs.record.formats import DECODERS
 from jobs.record.formats.protocol import KeyProblem, Read, RecordDecoder
 from jobs.record.rules import RecordFormat, Rules, Tombstones
@@ -72,7 +72,7 @@ class Line(RecordDecoder):
             return Read(
                 columns=[pc.list_element(parts, 1)],
                 event_time=read_event_times(at, TimeReader(format=rules.event_time.format), ("at",)),
-                unread=where(pc.invert(good), "Not a line"),
+                value_faults=faults_where(pc.invert(good), "Not a line"),
             )
 
         return read

@@ -1,7 +1,7 @@
-"""What a format of records is to the rest of the job.
+"""The protocol of a format of records.
 
-Relies on the rules alone; imports no library that decodes, since every command and the config import it.
-Never knows a format: `jobs.record.formats` has the table, and a folder or module for each.
+Relies on the rules alone. Never imports a library that decodes, since every command and the config import it.
+Knows no format: `jobs.record.formats` has the table, and a folder or module for each format.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KeyPath = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class KeyProblem:
-    """Why a format cannot work with the value of a key; left out where a key of `unless` has a problem."""
+    """Why a format cannot use the value of a key; skipped where a key of `unless` has a problem."""
 
     path: KeyPath
     problem: str
@@ -31,47 +31,47 @@ class KeyProblem:
 
 @dataclass(slots=True, kw_only=True)
 class Read:
-    """What was read of a batch of values, one slot a value.
+    """What was read from a batch of values, one slot a value.
 
-    `columns` are those of the schema; `event_time` is in microseconds with the faults of its own, or None
-    where the rules take Kafka's timestamp. `unread` are the values that are not valid, whose slots mean
-    nothing; `unmade` those with a field that its column cannot hold. A record's cause is its fault in
-    `unread`, else the event time's, else that in `unmade`.
+    `columns` are those of the schema. `event_time` is in microseconds, with its own faults, or None where the
+    rules take Kafka's timestamp. `value_faults` are of values that are not valid, whose slots mean nothing;
+    `field_faults` are of values with a field that its column cannot hold. A record's cause is its value
+    fault, else its event time's fault, else its field fault.
     """
 
     columns: list[pa.Array]
     event_time: tuple[pa.Int64Array, Faults] | None = None
-    unread: Faults = field(default_factory=dict)
-    unmade: Faults = field(default_factory=dict)
+    value_faults: Faults = field(default_factory=dict)
+    field_faults: Faults = field(default_factory=dict)
 
 
 class RecordDecoder(Protocol):
-    """One format of records: its demands on a config, the columns of its rows, and how its values are read.
+    """One format of records: the keys of a config that it needs, its columns, and how its values are read.
 
     A third format is a folder beside `json/` with a class like this, a name in `RecordFormat`, and a line in
-    the table. It must hold to this:
+    the table. It must keep these rules:
 
-    - `reader` gets all that it may know inside the rules, on the driver and in each task alike. It reads no
-      file and asks no service. What Avro needs beyond the columns, the schema behind each registry id, is
-      asked by the driver and becomes a field of `Rules`; the registry's subjects are a term of the contract,
-      the ids are not. Old contracts must stay as they are: a new term is left out where it is not used.
-    - Each value is judged alone, by its bytes and the rules: the same alone as in any batch, with a cause
-      that holds nothing of the value. Values of many writers' schemas come in one batch: their columns are
-      those of `schema`, whoever wrote them.
-    - Where no verdict is possible, as on an id that the driver did not resolve, `reader`'s function raises a
-      KafkaDailyError: the task reports it and nothing is committed.
+    - The rules hold all that `reader` may use, on the driver and in each task. It reads no file and calls no
+      service. Avro also needs the schema of each registry id: the driver asks for it, and it becomes a field
+      of `Rules`. The registry's subjects are a term of the contract, the ids are not. Old
+      contracts must stay valid: a new term is left out where it is not used.
+    - Each value is read by its bytes and the rules alone: the result is the same in any batch, and the cause
+      holds nothing of the value. One batch may hold values of many writers' schemas; the columns are always
+      those of `schema`.
+    - Where no verdict is possible, as for an id that the driver did not resolve, `reader`'s function raises a
+      KafkaDailyError. The task reports it, and nothing is committed.
     - Another verdict or other bytes for the same rules need another `DECODER_VERSION`.
     """
 
     has_fields: ClassVar[bool]
-    """Whether a value has fields that an event time can name; else it is Kafka's timestamp."""
+    """Whether a value has fields that can hold the event time; else Kafka's timestamp is the event time."""
     keeps_null_values: ClassVar[bool]
     """Whether a record without a value is a row like any other; else it is a tombstone."""
     kafka_columns: ClassVar[frozenset[str]]
-    """The parts of the Kafka record that are written where the config names none."""
+    """The Kafka columns that are written where the config names none."""
 
     def problems(self, rules: Rules) -> Iterator[KeyProblem]:
-        """Yield which keys of a config this format needs or refuses; imports nothing that decodes."""
+        """Yield the keys of a config that this format misses or refuses; import no library that decodes."""
         ...
 
     def schema(self, rules: Rules) -> pa.Schema:
@@ -79,8 +79,8 @@ class RecordDecoder(Protocol):
         ...
 
     def reader(self, rules: Rules) -> Callable[[pa.BinaryArray], Read]:
-        """Compile the rules to what reads a batch; raise ValueError where no record can be read by them.
+        """Return a function that reads a batch; raise ValueError where the rules let no record be read.
 
-        Null values are read too. Without `keeps_null_values` their slots mean nothing and need no fault.
+        It gets null values too. Without `keeps_null_values` their slots mean nothing and need no fault.
         """
         ...

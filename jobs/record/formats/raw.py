@@ -23,7 +23,7 @@ class Raw(RecordDecoder):
     kafka_columns = frozenset({"key", "headers"})
 
     def problems(self, rules: Rules) -> Iterator[KeyProblem]:
-        """Yield the keys that a record without fields cannot have, or that would leave a part out."""
+        """Yield the keys that need fields, or that would leave a part of the record out."""
         raw = "record.format raw"
         if rules.event_time.path:
             problem = f"cannot be read with {raw}, which takes Kafka's timestamp"
@@ -44,5 +44,5 @@ class Raw(RecordDecoder):
         return pa.schema([pa.field("value", pa.binary())])
 
     def reader(self, rules: Rules) -> Callable[[pa.BinaryArray], Read]:
-        """Return what takes the values as they are."""
+        """Return a function that takes the values as they are."""
         return lambda values: Read(columns=[values])

@@ -1,6 +1,6 @@
-"""JSON records: an object each, its fields by the names of the columns.
+"""JSON records: each is an object, whose fields have the names of the columns.
 
-Imports what decodes only where a record is decoded, since the config imports this.
+Imports msgspec and Arrow only where a record is decoded, since the config imports this module.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ _COLUMNS = ("record", "columns")
 
 
 class Json(RecordDecoder):
-    """Reads the columns, and the event time wherever it stands."""
+    """Reads the columns, and the event time from any field."""
 
     has_fields = True
     keeps_null_values = False
     kafka_columns = frozenset[str]()
 
     def problems(self, rules: Rules) -> Iterator[KeyProblem]:
-        """Yield that there are no columns, or that the event time cannot share the one it lies in."""
+        """Yield a problem where columns are missing, or the event time cannot share the column it is in."""
         if not rules.columns:
             problem = "is missing; expected at least one, such as order_id: string"
             yield KeyProblem(_COLUMNS, problem, unless=(_COLUMNS,))
         try:
             wire_columns(rules.columns, rules.event_time)
-        except ValueError as wrong:
-            yield KeyProblem(("event_time", "field"), str(wrong), unless=(("record",), ("event_time",)))
+        except ValueError as error:
+            yield KeyProblem(("event_time", "field"), str(error), unless=(("record",), ("event_time",)))
 
     def schema(self, rules: Rules) -> pa.Schema:
         """Return the columns of the rules."""

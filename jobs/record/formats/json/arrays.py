@@ -1,7 +1,7 @@
-"""Decoded values to Arrow arrays, a column at a time.
+"""Makes Arrow arrays of decoded values, a column at a time.
 
-Relies on `payload` for values of the right type; checks what a type cannot say (decimals, times).
-Never fails a whole batch: a bad value becomes a fault of that value, with the index of its record.
+Relies on `payload` for values of the right type; checks what a type does not show (decimals, times).
+Never fails a whole batch: a bad value becomes a fault with the index of its record.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from jobs.record.schema import INSTANT, arrow_type
 
 Values = Sequence[Any]
 Make = Callable[[Values], tuple[pa.Array, Faults]]
-"""Makes an array of as many slots as there are values, with the faults of those it could not take."""
+"""Makes an array with a slot for each value, and the faults of the values that it cannot hold."""
 
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventTimeAt:
-    """Where below a column the event time stands, as the rest of its path, and how it is written."""
+    """Where the event time is below a column, as the rest of its path, and how to read it."""
 
     path: tuple[str, ...]
     reader: TimeReader
 
     def below(self, name: str) -> EventTimeAt | None:
-        """Return what is left of the path below a field, or None where it leads elsewhere."""
+        """Return the rest of the path below a field, or None where it leads elsewhere."""
         return EventTimeAt(path=self.path[1:], reader=self.reader) if self.path[:1] == (name,) else None
 
 
 def array_builder(type: ColumnType, wire: ColumnType, path: str, event: EventTimeAt | None) -> Make:
-    """Return what makes a column's array; `wire` is its type and the slots that only the event time needs."""
+    """Return the maker of a column's array; `wire` is its type, with the slots for the event time alone."""
     if _plain(type):
-        return _plainly(arrow_type(type))
+        return _as_decoded(arrow_type(type))
     match type:
         case Scalar(Kind.TIMESTAMP):
             return _timestamps(path, event.reader if event else TimeReader())
@@ -63,7 +63,7 @@ def array_builder(type: ColumnType, wire: ColumnType, path: str, event: EventTim
 
 
 def bisect_failures(make: Make, type: ColumnType, path: str) -> Make:
-    """Wrap `make` so that a value that Arrow refuses fails alone: batches are halved until it is found."""
+    """Wrap `make`: where Arrow refuses a batch, halve it until the bad value fails alone."""
 
     def guarded(values: Values) -> tuple[pa.Array, Faults]:
         try:
@@ -93,7 +93,7 @@ def _plain(type: ColumnType) -> bool:
             return False
 
 
-def _plainly(arrow: pa.DataType) -> Make:
+def _as_decoded(arrow: pa.DataType) -> Make:
     def make(values: Values) -> tuple[pa.Array, Faults]:
         return pa.array(values, arrow), {}
 
@@ -139,8 +139,8 @@ def _decimals(type: Decimal, path: str) -> Make:
             if (text := _text(value)) is not None:
                 try:
                     numbers[index] = number(text)
-                except ValueError as wrong:
-                    faults[index] = str(wrong)
+                except ValueError as error:
+                    faults[index] = str(error)
         return pa.array(numbers, arrow_type(type)), with_path(path, faults)
 
     return make
@@ -173,12 +173,12 @@ def _structs(
 
 
 def make_slots(makers: Sequence[Make], slots: Sequence[Values]) -> tuple[list[pa.Array], Faults]:
-    """Make the arrays of the slots that have a maker; of two faults of one record the first counts."""
+    """Make the arrays of the slots that have a maker; of two faults in one record the first counts."""
     made = [make(slot) for make, slot in zip(makers, slots, strict=False)]
     faults = Faults()
-    for _, wrong in made:
-        faults = wrong | faults
-    return [part for part, _ in made], faults
+    for _, more in made:
+        faults = more | faults
+    return [array for array, _ in made], faults
 
 
 def columns_of(rows: Sequence[Row]) -> Sequence[Values]:
@@ -189,14 +189,14 @@ def columns_of(rows: Sequence[Row]) -> Sequence[Values]:
 def _collections(type: Array | Map, make_item: Make) -> Make:
     def make(values: Values) -> tuple[pa.Array, Faults]:
         offsets, absent = _offsets(values), pa.array([value is None for value in values], pa.bool_())
-        held = [value for value in values if value]
-        where = {"offsets": pa.array(offsets), "type": arrow_type(type), "mask": absent}
+        filled = [value for value in values if value]
+        layout = {"offsets": pa.array(offsets), "type": arrow_type(type), "mask": absent}
         if isinstance(type, Array):
-            items, faults = make_item(list(chain.from_iterable(held)))
-            return pa.ListArray.from_arrays(values=items, **where), _lifted(faults, offsets)
-        items, faults = make_item([item for value in held for item in value.values()])
-        keys = pa.array(list(chain.from_iterable(held)), pa.string())
-        return pa.MapArray.from_arrays(keys=keys, items=items, **where), _lifted(faults, offsets)
+            items, faults = make_item(list(chain.from_iterable(filled)))
+            return pa.ListArray.from_arrays(values=items, **layout), _by_collection(faults, offsets)
+        items, faults = make_item([item for value in filled for item in value.values()])
+        keys = pa.array(list(chain.from_iterable(filled)), pa.string())
+        return pa.MapArray.from_arrays(keys=keys, items=items, **layout), _by_collection(faults, offsets)
 
     return make
 
@@ -207,9 +207,9 @@ def _offsets(values: Values) -> np.ndarray[Any, np.dtype[np.int32]]:
     return offsets
 
 
-def _lifted(faults: Faults, offsets: np.ndarray[Any, np.dtype[np.int32]]) -> Faults:
-    """Return the faults by the value that holds the element; of several in one value the first counts."""
-    lifted = Faults()
+def _by_collection(faults: Faults, offsets: np.ndarray[Any, np.dtype[np.int32]]) -> Faults:
+    """Return the faults of elements by the index of their collection; the first of a collection counts."""
+    by_collection = Faults()
     for index in sorted(faults):
-        lifted.setdefault(int(np.searchsorted(offsets, index, side="right")) - 1, faults[index])
-    return lifted
+        by_collection.setdefault(int(np.searchsorted(offsets, index, side="right")) - 1, faults[index])
+    return by_collection

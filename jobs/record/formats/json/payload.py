@@ -1,9 +1,9 @@
-"""JSON payloads to typed rows, each judged alone.
+"""Decodes JSON payloads to typed rows, each alone.
 
-Relies on msgspec for JSON and types, and on the caller's columns for what a row must hold.
-Never joins two records, never puts a payload's content into a cause, and never nests deeper than
-`MAX_NESTING`, a limit counted here because msgspec's own is what is left of the caller's stack.
-Of a duplicate key the last value counts, and every one must be of its type.
+Relies on msgspec for JSON and types, and on the caller's columns for the fields of a row. Never joins two
+records, never puts a payload's content into a cause, and never nests deeper than `MAX_NESTING`. The limit is
+counted here, because msgspec's own depends on the caller's stack. Of a duplicate key the last value counts,
+and every value must have its column's type.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from jobs.record.columns import Array, Column, ColumnType, Decimal, Kind, Map, S
 from jobs.record.event_time import Faults
 
 MAX_NESTING = 64
-"""How many objects and arrays may stand inside each other."""
+"""How deep objects and arrays may nest."""
 
-LOOKED_AT = 2048
-"""How many payloads are checked at a time before they are decoded: many, as a check of few costs as much."""
+CHECKED_AT_ONCE = 2048
+"""How many payloads are checked at a time before they are decoded: a check of few costs as much."""
 CHUNK = 1024
-"""How many payloads are decoded at a time: as many as stay in a core's cache until they are columns."""
+"""How many payloads are decoded at a time: their rows stay in a core's cache until they are columns."""
 
 NOT_UTF8 = "Not valid UTF-8"
 TOO_DEEP = f"Nested deeper than {MAX_NESTING} levels"
 
 BLANK = b"{}"
-"""What is decoded in place of no value, and of a value that is not valid."""
+"""The payload that is decoded in place of a null or invalid value."""
 
 FLOAT_MAX = 3.4028234663852886e38
 
@@ -56,7 +56,7 @@ _POSITION = re.compile(r" \(byte \d+\)$")
 
 
 def row_type(columns: tuple[Column, ...]) -> type[Row]:
-    """Make the type of a row: a slot `f<n>` for each column, None where the record has none."""
+    """Make the type of a row: a slot `f<n>` for each column, None where the record lacks the field."""
     fields = [
         (f"f{index}", _wire(column.type), msgspec.field(name=column.name, default=None))
         for index, column in enumerate(columns)
@@ -65,7 +65,7 @@ def row_type(columns: tuple[Column, ...]) -> type[Row]:
 
 
 def _wire(type: ColumnType) -> Any:
-    """Return the Python type that msgspec decodes a column into; Raw where the text itself is wanted."""
+    """Return the Python type that msgspec decodes a column into; Raw where the text itself is needed."""
     match type:
         case Decimal() | Scalar(Kind.JSON):
             return msgspec.Raw
@@ -85,25 +85,25 @@ class Payloads:
     """Reads payloads into rows of one type."""
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
-        """Build the type of the rows; a name that msgspec refuses is a ValueError."""
+        """Build the type of the rows; raise ValueError for a name that msgspec refuses."""
         self.row = row_type(columns)
         self.blank = self.row()
         self._decode: Callable[[bytes], Row] = msgspec.json.Decoder(self.row).decode
 
     def read(self, values: pa.BinaryArray) -> Iterator[tuple[int, list[Row], Faults]]:
-        """Yield by chunk: the index of its first payload, a row for each, and causes by index in the chunk.
+        """Yield for each chunk: the index of its first payload, its rows, and causes by index in the chunk.
 
-        The row of a payload that is not valid is blank, and has a cause.
-        The caller drops a chunk's rows before it asks for the next: their memory is used again at once.
+        An invalid payload has a blank row and a cause.
+        The caller drops a chunk's rows before it takes the next: their memory is used again at once.
         """
-        for start in range(0, len(values), LOOKED_AT):
-            looked_at = values.slice(start, LOOKED_AT)
-            if looked_at.null_count:
-                looked_at = looked_at.fill_null(BLANK)
-            unfit = _unfit(looked_at)
-            for at in range(0, len(looked_at), CHUNK):
-                here = {index - at: cause for index, cause in unfit.items() if at <= index < at + CHUNK}
-                yield start + at, *self._rows(looked_at.slice(at, CHUNK), here)
+        for start in range(0, len(values), CHECKED_AT_ONCE):
+            payloads = values.slice(start, CHECKED_AT_ONCE)
+            if payloads.null_count:
+                payloads = payloads.fill_null(BLANK)
+            invalid = _invalid(payloads)
+            for at in range(0, len(payloads), CHUNK):
+                of_chunk = {index - at: cause for index, cause in invalid.items() if at <= index < at + CHUNK}
+                yield start + at, *self._rows(payloads.slice(at, CHUNK), of_chunk)
 
     def _rows(self, values: pa.BinaryArray, faults: Faults) -> tuple[list[Row], Faults]:
         payloads: list[bytes] = values.to_numpy(zero_copy_only=False).tolist()
@@ -113,16 +113,16 @@ class Payloads:
         decoded = map(self._decode, payloads)
         while len(rows) < len(payloads):
             try:
-                # keeps the rows before the payload that fails, and takes a tenth of the time of a loop
+                # extend() keeps the rows before the payload that fails, in a tenth of the time of a loop
                 rows.extend(decoded)
-            except (msgspec.MsgspecError, ValueError) as wrong:
-                faults[len(rows)] = cause_of(wrong)
+            except (msgspec.MsgspecError, ValueError) as error:
+                faults[len(rows)] = cause_of(error)
                 rows.append(self.blank)
         return rows, faults
 
 
-def _unfit(values: pa.BinaryArray) -> Faults:
-    """Find the payloads that are invalid without being decoded."""
+def _invalid(values: pa.BinaryArray) -> Faults:
+    """Return the faults that show before a payload is decoded: wrong UTF-8, too deep nesting."""
     faults = Faults()
     if not _all_utf8(values):
         faults |= {index: NOT_UTF8 for index, payload in enumerate(values) if not _utf8(payload.as_py())}
@@ -132,14 +132,14 @@ def _unfit(values: pa.BinaryArray) -> Faults:
     return faults
 
 
-def cause_of(wrong: Exception) -> str:
-    """Return msgspec's sentence without positions, so that the same fault reads the same."""
-    sentence = _POSITION.sub("", str(wrong))
+def cause_of(error: Exception) -> str:
+    """Return msgspec's sentence without positions, so that equal faults have equal causes."""
+    sentence = _POSITION.sub("", str(error))
     if sentence == "Input data was truncated":
         return "Malformed JSON: truncated"
-    if isinstance(wrong, msgspec.MsgspecError):
+    if isinstance(error, msgspec.MsgspecError):
         return sentence.replace("JSON is malformed", "Malformed JSON", 1)
-    return f"Malformed JSON: {type(wrong).__name__}"
+    return f"Malformed JSON: {type(error).__name__}"
 
 
 def _all_utf8(values: pa.BinaryArray) -> bool:
@@ -159,7 +159,7 @@ def _utf8(payload: bytes) -> bool:
 
 
 def nesting(payload: bytes) -> int:
-    """Count the deepest level of objects and arrays; brackets inside strings do not count."""
+    """Return the deepest level of objects and arrays; brackets inside strings do not count."""
     deepest = level = 0
     for bracket in _BRACKET.finditer(_STRING.sub(b"", payload)):
         level += 1 if bracket[0] in b"[{" else -1
@@ -168,10 +168,10 @@ def nesting(payload: bytes) -> int:
 
 
 def _many_brackets(values: pa.BinaryArray) -> Iterator[int]:
-    """Find the values with so many opening brackets that they may nest too deep, and perhaps some more.
+    """Return the values with enough opening brackets to nest too deep, and perhaps some more.
 
-    `[` and `{` are the two bytes that become `{` when bit 5 is set. They are counted by words of 64 bytes;
-    a word counts whole even where a value begins or ends within it.
+    `[` and `{` are the two bytes that become `{` when bit 5 is set. They are counted in words of 64 bytes. A
+    word counts as a whole, even where a value begins or ends inside it.
     """
     _, offsets, data = values.buffers()
     if data is None:

@@ -1,4 +1,4 @@
-"""JSON payloads to columns and event times, chunk by chunk.
+"""Reads JSON payloads into columns and event times, chunk by chunk.
 
 Relies on `payload` for rows and on `arrays` for columns. Never keeps the rows of two chunks.
 """
@@ -32,33 +32,33 @@ class JsonReader:
     """Reads the records of one topic; built once per task."""
 
     def __init__(self, rules: Rules) -> None:
-        """Compile the rules; rules by which nothing can be read are a ValueError."""
+        """Compile the rules; raise ValueError where nothing can be read by them."""
         event, wired = _event_time_at(rules), wire_columns(rules.columns, rules.event_time)
         self._payloads = Payloads(wired)
         self._schema = columns_schema(rules.columns)
         self._time = _EventTimeSlot(event, wired, self._schema) if event.path else None
         self._makers: list[Make] = []
         for column, wire in zip(rules.columns, wired, strict=False):
-            where = f"$.{column.name}"
-            make = array_builder(column.type, wire.type, where, event.below(column.name))
+            path = f"$.{column.name}"
+            make = array_builder(column.type, wire.type, path, event.below(column.name))
             shared = event.path == (column.name,) and column.type == Scalar(Kind.TIMESTAMP)
-            self._makers.append(_left_out if shared else bisect_failures(make, column.type, where))
+            self._makers.append(_left_out if shared else bisect_failures(make, column.type, path))
 
     def read(self, values: pa.BinaryArray) -> Read:
         """Return the columns and the event times of a batch."""
         batch = Read(columns=[pa.array([], type) for type in self._schema.types])
         parts: list[list[pa.Array]] = []
         written: list[pa.Array] = []
-        for start, rows, unread in self._payloads.read(values):
+        for start, rows, value_faults in self._payloads.read(values):
             slots = columns_of(rows)
-            del rows
-            arrays, unmade = make_slots(self._makers, slots)
+            del rows  # its memory is used again for the next chunk
+            arrays, field_faults = make_slots(self._makers, slots)
             parts.append(arrays)
             if self._time and self._time.written_column is None:
                 written.append(self._time.written(slots))
             del slots
-            batch.unread |= {start + index: cause for index, cause in unread.items()}
-            batch.unmade |= {start + index: cause for index, cause in unmade.items()}
+            batch.value_faults |= {start + index: cause for index, cause in value_faults.items()}
+            batch.field_faults |= {start + index: cause for index, cause in field_faults.items()}
         if parts:
             batch.columns = [pa.concat_arrays(column) for column in zip(*parts, strict=True)]
         if self._time:
@@ -73,8 +73,8 @@ def _left_out(values: Values) -> tuple[pa.Array, Faults]:
 class _EventTimeSlot:
     """Finds the event time among the slots of decoded rows, and reads it once.
 
-    `written_column` is the column that holds it as written, `instant_column` the one that holds the instant
-    read; None where no column does, or only one inside a struct.
+    `written_column` is the index of the column that holds it as written, `instant_column` of the one that
+    holds the instant; None where no top-level column does.
     """
 
     def __init__(self, event: EventTimeAt, wired: tuple[Column, ...], schema: pa.Schema) -> None:
@@ -87,13 +87,13 @@ class _EventTimeSlot:
 
     def written(self, slots: Sequence[Values]) -> pa.Array:
         """Return the event times as the records write them."""
-        found = slots[self._slot] if slots else ()
-        for below in self._below:
-            found = [None if inner is None else getattr(inner, f"f{below}") for inner in found]
-        return pa.array(found, self._arrow)
+        values = slots[self._slot] if slots else ()
+        for slot in self._below:
+            values = [None if struct is None else getattr(struct, f"f{slot}") for struct in values]
+        return pa.array(values, self._arrow)
 
     def read(self, batch: Read, parts: list[pa.Array]) -> None:
-        """Read the event times of a batch, from `parts` where no column holds them as written."""
+        """Read the event times of a batch; take them from `parts` where no column holds them as written."""
         if self.written_column is None:
             written = pa.concat_arrays([self.written(()), *parts])
         else:
@@ -110,7 +110,7 @@ def _event_time_at(rules: Rules) -> EventTimeAt:
 
 
 def _slots(columns: tuple[Column, ...], path: tuple[str, ...]) -> list[int]:
-    """Return the number of the slot at each step of a path."""
+    """Return the slot of each name in a path."""
     index = next(index for index, column in enumerate(columns) if column.name == path[0])
     inner = columns[index].type
     return [index, *(_slots(inner.fields, path[1:]) if isinstance(inner, Struct) else ())]

@@ -1,6 +1,6 @@
-"""Which values of a record are read at all: its columns, and the event time wherever it stands.
+"""The fields of a record that are read: its columns, and the event time in any field.
 
-Pure: imports neither pyarrow nor msgspec, so that the config can ask for the problems of its rules.
+Pure: imports neither pyarrow nor msgspec, so that the config can check its rules.
 Never reads a field twice: an event time that is also a column shares that column's slot.
 """
 
@@ -21,13 +21,14 @@ _SHARED: dict[bool, dict[Kind, Kind]] = {
     True: {Kind.STRING: Kind.STRING, Kind.TIMESTAMP: Kind.STRING},
     False: {Kind.INT: Kind.INT, Kind.BIGINT: Kind.BIGINT, Kind.TIMESTAMP: Kind.BIGINT},
 }
-"""The column types that an event time can share, as text and as a count, and what is read for each."""
+"""The column types that an event time can share, as text (True) and as a count, and the type that is read."""
 
 
 def wire_columns(columns: tuple[Column, ...], event: EventTimeRule) -> tuple[Column, ...]:
-    """Return the columns as they are read, with the event time's slot: last where it is no column itself.
+    """Return the columns as they are read; the event time's slot is last where it is no column itself.
 
-    An event time that no column can share is a ValueError.
+    Raises:
+        ValueError: the event time is in a column that it cannot share.
     """
     for name in event.path:
         if problem := field_problem(name):
@@ -38,7 +39,7 @@ def wire_columns(columns: tuple[Column, ...], event: EventTimeRule) -> tuple[Col
 def _with_slot(
     columns: tuple[Column, ...], left: tuple[str, ...], path: tuple[str, ...], format: TimeFormat
 ) -> tuple[Column, ...]:
-    """Add the slot that the rest of a path leads to, or change the column that it leads to or through."""
+    """Add a slot for the rest of a path, or change the column that the path leads to or through."""
     name, below = left[0], left[1:]
     if name not in {column.name for column in columns}:
         hidden = Struct(()) if below else Scalar(Kind.TIMESTAMP)

@@ -1,0 +1,102 @@
+"""How a command ends: each error, each signal and wrong usage has its exit code.
+
+A KafkaDailyError ends with its own code and one paragraph. Never handles a bug: that is an exception of
+another kind, and `main` in jobs/cli/commands.py has its code.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from jobs import logs
+from offsets.errors import ConfigError, Interrupted, KafkaDailyError, Terminated
+
+_USAGE_ERROR: Final[type[Exception]] = typer.BadParameter.__mro__[1]
+"""UsageError: typer takes it from click, or from its own copy of click."""
+_WHOLE: Final = {
+    "expected": "to run to the end",
+    "do": "A day is committed whole or not at all: see `status`, and run it again.",
+}
+
+
+class Signalled(KeyboardInterrupt):
+    """A signal that ends the run.
+
+    Not an Exception: py4j takes an Exception that is raised while it waits for the JVM for a broken
+    connection (exit 70). After a KeyboardInterrupt it does not use its connection again.
+    """
+
+    def __init__(self, error: KafkaDailyError) -> None:
+        """Keep the error that the signal means."""
+        super().__init__()
+        self.error = error
+
+
+def error_of(ended: KafkaDailyError | Signalled) -> KafkaDailyError:
+    """Return the error that ends a run, also where a signal ends it."""
+    return ended.error if isinstance(ended, Signalled) else ended
+
+
+@contextmanager
+def exit_codes(as_json: bool) -> Iterator[None]:
+    """Set up logs and signals; turn each known error into its message and its exit code."""
+    from jobs.cli import console
+
+    logs.configure()
+    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGTERM, _terminate)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, and so it stays
+        signal.signal(signal.SIGHUP, _terminate)
+    try:
+        yield
+    except (KafkaDailyError, Signalled) as ended:
+        error = error_of(ended)
+        console.failure(error, as_json=as_json)
+        raise typer.Exit(error.exit_code) from None
+
+
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    raise Signalled(Interrupted(**_WHOLE, found="Ctrl-C"))
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    raise Signalled(Terminated(**_WHOLE, found=signal.Signals(number).name))
+
+
+class CommandGroup(TyperGroup):
+    """The commands; wrong usage ends like any other error."""
+
+    def main(self, args: Sequence[str] | None = None, **options: Any) -> Any:  # type: ignore[override]
+        """Run a command, and exit with its code."""
+        arguments = sys.argv[1:] if args is None else list(args)
+        if not arguments:  # without any, typer shows the help
+            return super().main(arguments, **options)
+        try:
+            sys.exit(super().main(arguments, **(options | {"standalone_mode": False})))
+        except _USAGE_ERROR as error:
+            from jobs.cli import console
+
+            logs.configure()
+            command = next((argument for argument in arguments if argument in self.commands), None)
+            program = " ".join(filter(None, [options.get("prog_name") or "kafka-daily", command]))
+            console.failure(_usage_problem(error, program), as_json="--json" in arguments)
+            sys.exit(ConfigError.exit_code)
+
+
+def _usage_problem(error: Any, program: str) -> ConfigError:
+    # click's parser sets no ctx where an option lacks its value, or has one too many
+    program = error.ctx.command_path if error.ctx else program
+    usage = error.ctx.get_usage().removeprefix("Usage: ") if error.ctx else f"{program} [OPTIONS]"
+    return ConfigError(
+        expected=f"`{' '.join(usage.split())}`",
+        found=error.format_message().rstrip("."),
+        do=f"See `{program} --help`.",
+    )

@@ -1,0 +1,175 @@
+"""The options of the commands, and what their values mean.
+
+Relies on typer for the syntax. A value that makes no sense, alone or beside another, is a ConfigError.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from offsets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from offsets.checkpoint import LostOffsets
+    from offsets.plan import Accept
+
+_FORMATS: Final = ["%Y-%m-%d"]
+_SHAPE: Final = "YYYY-MM-DD"
+
+Config = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--config",
+        readable=False,  # whoever reads the file reports why it cannot be read
+        help="The topic's YAML; for `run` also several, or a folder of them; default: $KAFKA_DAILY_CONFIG.",
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
+OneDay = Annotated[
+    datetime | None,
+    typer.Option("--date", formats=_FORMATS, metavar=_SHAPE, show_default=False, help="One day."),
+]
+FirstDay = Annotated[
+    datetime | None,
+    typer.Option(
+        "--from", formats=_FORMATS, metavar=_SHAPE, show_default=False, help="The first day of a range."
+    ),
+]
+LastDay = Annotated[
+    datetime | None,
+    typer.Option(
+        "--to", formats=_FORMATS, metavar=_SHAPE, show_default=False, help="The last day of a range."
+    ),
+]
+AcceptContract = Annotated[
+    bool, typer.Option("--accept-contract", help="Settle from this day on under the config as it is now.")
+]
+AcceptStart = Annotated[
+    bool, typer.Option("--accept-start", help="It is known that nothing was lost before the log starts.")
+]
+AcceptLoss = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-loss",
+        metavar="P:FROM-TO[,...]",
+        help="Go on without offsets that Kafka lost, as the error names them; with --date.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DayOptions:
+    """The days that a command names: --date, or --from and --to."""
+
+    on: datetime | None
+    from_: datetime | None
+    to: datetime | None
+
+    def named(self) -> list[date] | None:
+        """List the days; None where no day is named.
+
+        Raises:
+            ConfigError: the options do not go together.
+        """
+        match self.on, self.from_, self.to:
+            case None, None, None:
+                return None
+            case datetime() as on, None, None:
+                return [on.date()]
+            case None, datetime() as from_, datetime() as to if from_ <= to:
+                return [from_.date() + timedelta(days=step) for step in range((to - from_).days + 1)]
+        raise ConfigError(
+            expected="--date D, or --from A --to B with A not after B, or neither",
+            found="another combination",
+            do="See `kafka-daily run --help`.",
+        )
+
+
+def require_day(option: str, on: datetime | None) -> None:
+    """Raise ConfigError where an option that is for one day comes without --date."""
+    if not on:
+        raise ConfigError(
+            expected=f"{option} with --date, since it is for one day", found="no --date", do="Name the day."
+        )
+
+
+def one_config(paths: list[Path] | None) -> Path | None:
+    """Return the config of a command that takes one; raise ConfigError where several are named."""
+    if paths and len(paths) > 1:
+        raise ConfigError(
+            expected="one --config; only `run` takes several",
+            found=" ".join(f"--config {path}" for path in paths),
+            do="Run the command once for each.",
+        )
+    return paths[0] if paths else None
+
+
+def several_configs(paths: list[Path] | None) -> list[Path] | None:
+    """Return the configs of several topics; None where one file is named."""
+    from jobs.config import CONFIG_VARIABLE
+    from jobs.topics import configs_in, is_folder
+
+    default = os.environ.get(CONFIG_VARIABLE)
+    given = paths or ([Path(default)] if default else [])
+    return configs_in(given) if len(given) > 1 or any(map(is_folder, given)) else None
+
+
+def accepted(contract: bool, start: bool, losses: list[str] | None, on: datetime | None) -> Accept:
+    """Return what the --accept options accept.
+
+    Raises:
+        ConfigError: a loss is accepted without --date, or its text is not P:FROM-TO.
+    """
+    from offsets.plan import Accept
+
+    if losses:
+        require_day("--accept-loss", on)
+    lost = tuple(_lost_offsets(text) for option in losses or () for text in option.split(","))
+    return Accept(contract=contract, start=start, loss=lost)
+
+
+def _lost_offsets(text: str) -> LostOffsets:
+    from offsets.checkpoint import LostOffsets
+
+    numbers = re.fullmatch(r"(\d+):(\d+)-(\d+)", text)
+    try:
+        partition, from_, until = map(int, numbers.groups() if numbers else ())
+        return LostOffsets(partition=partition, from_offset=from_, until_offset=until)
+    except ValueError:
+        raise ConfigError(
+            expected="--accept-loss P:FROM-TO, a partition and the offsets from FROM to before TO",
+            found=text,
+            do="Copy it from the message that names the loss.",
+        ) from None
+
+
+def require_one_topic(force: bool, accept: Accept) -> None:
+    """Raise ConfigError where --force or --accept-* comes with several configs."""
+    if force or accept.contract or accept.start or accept.loss:
+        raise ConfigError(
+            expected="--force and --accept-* with one --config: each is a decision about one topic",
+            found="several configs",
+            do="Name the one config that it is for.",
+        )
+
+
+def age(text: str) -> timedelta:
+    """Return the duration of --older-than; raise ConfigError where it is none."""
+    from jobs.config.fields import InvalidValue, duration
+
+    try:
+        return duration(text)
+    except InvalidValue as invalid:
+        raise ConfigError(
+            expected="--older-than with a duration, such as 7d or 12h",
+            found=f"{text} ({invalid.hint})" if invalid.hint else text,
+            do="Give a number with a unit: ms, s, m, h, d or w.",
+        ) from None
