@@ -102,8 +102,8 @@ class Store:
     def make_inner_folder(self, folder: Path, outer: Path) -> None:
         """Make a folder below one that is there: a task that outlives its run makes no staging anew."""
         inner = [folder, *folder.parents]
-        missing = [each for each in inner[: inner.index(outer)] if not each.exists()]
         with store_errors(f"make {folder}"):
+            missing = [each for each in inner[: inner.index(outer)] if not each.exists()]
             for each in reversed(missing):
                 with suppress(FileExistsError):
                     self.system.mkdir(each)
