@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -48,6 +49,7 @@ from offsets.errors import (
     TopicChanged,
     VerifyFailed,
 )
+from offsets.manifest import DataFile
 from offsets.manifest_text import MANIFEST_NAME, to_json
 from offsets.plan import Accept
 from offsets.verdict import Verdict
@@ -399,6 +401,32 @@ def test_several_lost_amendments_by_one_run_are_made_again_each_with_its_own_row
     rebuild(lake, topic, SECOND)
     assert state(lake) == before
     assert problems(lake) == ()
+
+
+def test_a_lost_amendment_whose_rows_lie_on_both_sides_of_anothers_is_made_again(tmp_path: Path) -> None:
+    """Small pieces of the first and the last task are joined: the rows of a large one lie between theirs."""
+    lake, topic = tmp_path / "lake", MemoryTopic()
+    for number in range(900):
+        late, stamp = 300 <= number < 600 or number % 75 == 0, midnight(SECOND, ZONE) + timedelta(hours=9)
+        text = hashlib.sha512(b"%d" % number).hexdigest()
+        topic.produce(0, order(midnight(FIRST if late else SECOND, ZONE), text), stamp)
+    for day in (FIRST, SECOND):
+        engine = LocalEngine(topic, least_tasks=3)
+        run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine, min_file_size=9_000), day)
+    small, large = (file.offsets[0] for file in late_of(lake, SECOND))
+    assert small.from_offset < large.from_offset < large.until_offset < small.until_offset
+    before = state(lake)
+    for path in lake.glob(f"date={FIRST}/late-*"):
+        path.unlink()
+    rebuild(lake, topic, FIRST)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def late_of(lake: Path, day: date) -> tuple[DataFile, ...]:
+    manifest = read_manifest(PosixLake(lake), day)
+    assert manifest is not None
+    return manifest.files_of(Verdict.LATE)
 
 
 def test_an_amendment_is_made_again_by_more_tasks_than_brought_it(lake: Path, topic: MemoryTopic) -> None:
