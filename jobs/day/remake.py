@@ -6,9 +6,10 @@ same records, the file is lost. The bytes of the new file differ, so the new man
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from jobs.context import Pipeline
@@ -17,6 +18,7 @@ from jobs.day.compare import require_same_verdicts
 from jobs.day.execute import audit_day, file_options, require_retained, run_tasks
 from jobs.day.plan import PlannedRun
 from jobs.day.sizing import bytes_per_row
+from jobs.lake.port import Lake
 from jobs.record.rules import Rules, rules_of
 from jobs.stages import DayStages
 from offsets.day_plan import after_compaction
@@ -25,9 +27,11 @@ from offsets.errors import LedgerBroken, OffsetsLost
 from offsets.instants import from_micros
 from offsets.manifest import DataFile, Manifest
 from offsets.neighbours import History, RecordedDay
+from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
 if TYPE_CHECKING:
+    from jobs.task.parquet_writer import FileOptions
     from jobs.task.result import WrittenFile
 
 
@@ -37,17 +41,19 @@ def remake(
     """Remake damaged amendments; yield the manifest's entry for each, and the new file.
 
     Raises:
-        OffsetsLost: Kafka no longer holds the records, or no single file can hold them.
+        OffsetsLost: Kafka no longer holds the records, or other ones than the file held are late now.
         AuditFailed: the records that are late now are not those that were late then.
     """
-    for number, amendment in enumerate(damaged):
-        yield _remake_one(pipeline, history, amendment, f"{staged}/remade-{number}")
+    by_run = groupby(damaged, key=lambda amendment: amendment.manifest.day.date)
+    for number, (_, amendments) in enumerate(by_run):
+        yield from _remake_of_run(pipeline, history, list(amendments), f"{staged}/remade-{number}")
 
 
-def _remake_one(
-    pipeline: Pipeline, history: History, damaged: Damaged, staged: str
-) -> tuple[DataFile, WrittenFile]:
-    file, manifest = damaged.file, damaged.manifest
+def _remake_of_run(
+    pipeline: Pipeline, history: History, damaged: Sequence[Damaged], staged: str
+) -> Iterator[tuple[DataFile, WrittenFile]]:
+    """Remake what one run brought, the narrowest file first: another file's rows may surround its rows."""
+    manifest = damaged[0].manifest
     as_recorded = replace(pipeline, settings=replace(pipeline.settings, rules=_recorded_rules(manifest)))
     require_retained(pipeline, manifest.spans)
     recorded = RecordedDay.of(manifest)
@@ -62,25 +68,63 @@ def _remake_one(
     audited = audit_day(as_recorded, plan, results, staged, few_invalid=False)
     require_same_verdicts(audited, recorded)
     late = [
-        written for written in audited.files if written.verdict is Verdict.LATE and written.day == file.day
+        written
+        for written in audited.files
+        if written.verdict is Verdict.LATE and written.day == history.date
     ]
-    lake, options = pipeline.lake, file_options(as_recorded, plan)
-    new_files = list(drop_offsets(lake, late, read_offsets(lake, damaged.intact), f"{staged}/late", options))
-    if len(new_files) != 1 or new_files[0].offsets != file.offsets:
+    options, intact = file_options(as_recorded, plan), list(damaged[0].intact)
+    for number, file in enumerate(sorted((amendment.file for amendment in damaged), key=_width)):
+        new = _write_one(pipeline.lake, file, late, intact, f"{staged}/late-{number}", options)
+        intact.append(new.path)
+        yield _entry(file, new), new
+
+
+def _width(file: DataFile) -> int:
+    return sum(part.until_offset - part.from_offset for part in file.offsets)
+
+
+def _write_one(
+    lake: Lake,
+    file: DataFile,
+    late: Sequence[WrittenFile],
+    intact: Sequence[str],
+    folder: str,
+    options: FileOptions,
+) -> WrittenFile:
+    """Write into one file the late rows within the bounds of a lost one that lie in no other file.
+
+    Raises:
+        OffsetsLost: they are not those that it held.
+    """
+    from jobs.task.small_files import merge_small_files
+
+    elsewhere, nothing = read_offsets(lake, intact), Offsets()
+    bounds = {part.partition: Offsets.between(part.from_offset, part.until_offset) for part in file.offsets}
+    others = {
+        partition: (offsets - bounds.get(partition, nothing)) | elsewhere.get(partition, nothing)
+        for partition, offsets in read_offsets(lake, [written.path for written in late]).items()
+    }
+    pieces = drop_offsets(lake, late, others, folder, options)
+    # today's sizes and number of tasks may differ from those of the run that brought the file
+    unlimited = replace(options, target_size=sys.maxsize)
+    merged = merge_small_files(lake, pieces, f"{folder}/whole", unlimited, sys.maxsize)
+    if len(merged) != 1 or merged[0].offsets != file.offsets:
         raise OffsetsLost(
             expected=f"{file.target} to be made again with {file.rows:,} rows",
-            found=f"{len(new_files)} file(s) with {sum(new.rows for new in new_files):,} rows, or other ones",
+            found=f"{len(merged)} file(s) with {sum(new.rows for new in merged):,} rows, or other ones",
             do="The old day stays. Restore that file from a backup, then build the day again.",
         )
-    new = new_files[0]
-    entry = replace(
+    return merged[0]
+
+
+def _entry(file: DataFile, new: WrittenFile) -> DataFile:
+    return replace(
         file,
         bytes=new.bytes,
         sha256=new.sha256,
         event_time_min=from_micros(new.event_time_min),
         event_time_max=from_micros(new.event_time_max),
     )
-    return entry, new
 
 
 def _recorded_rules(manifest: Manifest) -> Rules:

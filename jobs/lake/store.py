@@ -102,8 +102,8 @@ class Store:
     def make_inner_folder(self, folder: Path, outer: Path) -> None:
         """Make a folder below an existing one; a task that outlives its run must not make staging again."""
         inner = [folder, *folder.parents]
-        missing = [path for path in inner[: inner.index(outer)] if not path.exists()]
         with store_errors(f"make {folder}"):
+            missing = [path for path in inner[: inner.index(outer)] if not path.exists()]
             for path in reversed(missing):
                 with suppress(FileExistsError):
                     self.system.mkdir(path)

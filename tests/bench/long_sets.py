@@ -29,7 +29,7 @@ from jobs.lake.posix import PosixLake
 from jobs.task.classify import Mask
 from jobs.task.result import Longs, RangeLog, ReadBack, TaskResult, WrittenFile
 from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint, TopicIdentity
-from offsets.commit_log import read_ledger
+from offsets.commit_log import read_manifest
 from offsets.contract import Accepted, Contract
 from offsets.day_plan import DayPlan, EndFrom, Evidence, Span, StartFrom
 from offsets.days import day_in
@@ -95,9 +95,9 @@ def settle(report: TaskResult, sets: Sets, until: int, folder: Path) -> int:
     audited = audit(plan_of(until), [report], files, lambda file: back[file.path])
     now = datetime.now(UTC)
     commit(lake, staged, audited, RunStamp(run_id="r", started=now, audited=now, versions={}), amend=False)
-    newest = read_ledger(lake).newest
-    assert newest is not None
-    require_lists(newest)
+    committed = read_manifest(lake, DAY.date)
+    assert committed is not None
+    require_lists(committed)
     return max((path.stat().st_size for path in lake.root.glob("*/_offsets.roaring")), default=0)
 
 

@@ -7,6 +7,8 @@ import itertools
 import json
 import os
 import shutil
+import subprocess
+import sys
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
@@ -217,3 +219,10 @@ def test_a_list_that_no_manifest_names_is_a_stranger(tmp_path: Path) -> None:
     assert not place.exists(), "an empty day has no long set"
     place.write_bytes(b"x")
     assert any("no manifest names this file" in each for each in problems(tmp_path, topic, Level.FILES))
+
+
+@pytest.mark.parametrize("kind", ["gaps", "late"])
+def test_the_bench_of_long_sets_plays_to_its_end(kind: str) -> None:
+    """It ended in LedgerBroken: the ledger missed the first day of a lake that has one day."""
+    program = [sys.executable, "-m", "tests.bench.long_sets", "--ranges", "1000", "--kind", kind]
+    assert subprocess.run(program, check=False, capture_output=True).returncode == 0

@@ -368,6 +368,16 @@ def test_every_refusal_says_what_was_tried_and_what_to_do(
     assert stopped.value.exit_code == 27
 
 
+def test_a_task_that_may_not_look_into_its_runs_staging_is_told_what_to_do() -> None:
+    """It died of a bare PermissionError, which a run took for a failure of Spark: run again later."""
+    with folder_of_nobody() as folder, unprivileged():
+        lake = PosixLake(folder / "lake")
+        staged = lake.stage(DAY, "r1")
+        Path(lake.place(staged)).chmod(0)
+        with pytest.raises(StoreFailed, match="Give this user the right"):
+            lake.begin_attempt(f"{staged}/attempts/1")
+
+
 def test_a_sync_of_a_file_that_fails_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = new_file(tmp_path / "new")
     file.write(b"text")

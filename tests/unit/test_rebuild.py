@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import re
@@ -48,6 +49,7 @@ from offsets.errors import (
     TopicChanged,
     VerifyFailed,
 )
+from offsets.manifest import DataFile
 from offsets.manifest_text import MANIFEST_NAME, to_json
 from offsets.plan import Accept
 from offsets.verdict import Verdict
@@ -379,21 +381,66 @@ def test_an_amendment_that_another_decoder_made_is_not_made_again(
     refused(lake, topic, OffsetsLost, "a contract of decoder 1; this one is 2", accept=Accept(contract=True))
 
 
-def test_of_two_lost_amendments_by_one_run_none_is_made_with_the_rows_of_the_other(
-    tmp_path: Path, topic: MemoryTopic
+@pytest.mark.parametrize("whole_folder", [False, True])
+def test_several_lost_amendments_by_one_run_are_made_again_each_with_its_own_rows(
+    tmp_path: Path, topic: MemoryTopic, whole_folder: bool
 ) -> None:
-    """Which row lay in which file nobody can say: each made alone would hold the rows of both."""
+    """A day that lost its folder could not be built again, and no later day could be run."""
     lake = tmp_path / "lake"
     for number in range(12):
         topic.produce(number % 2, order(midnight(SECOND, ZONE)), midnight(FOURTH, ZONE) + timedelta(hours=22))
     for day in DAYS:
         engine = LocalEngine(topic, least_tasks=4)
         run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine, min_file_size=1), day)
-    lost = list(lake.glob(f"date={SECOND}/late-{FOURTH}-*"))
+    before, lost = state(lake), list(lake.glob(f"date={SECOND}/late-{FOURTH}-*"))
     assert len(lost) > 1
     for path in lost:
         path.unlink()
-    refused(lake, topic, OffsetsLost, r"found 1 file\(s\) with 13 rows")
+    if whole_folder:
+        shutil.rmtree(lake / f"date={SECOND}")
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_a_lost_amendment_whose_rows_lie_on_both_sides_of_anothers_is_made_again(tmp_path: Path) -> None:
+    """Small pieces of the first and the last task are joined: the rows of a large one lie between theirs."""
+    lake, topic = tmp_path / "lake", MemoryTopic()
+    for number in range(900):
+        late, stamp = 300 <= number < 600 or number % 75 == 0, midnight(SECOND, ZONE) + timedelta(hours=9)
+        text = hashlib.sha512(b"%d" % number).hexdigest()
+        topic.produce(0, order(midnight(FIRST if late else SECOND, ZONE), text), stamp)
+    for day in (FIRST, SECOND):
+        engine = LocalEngine(topic, least_tasks=3)
+        run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine, min_file_size=9_000), day)
+    small, large = (file.offsets[0] for file in late_of(lake, SECOND))
+    assert small.from_offset < large.from_offset < large.until_offset < small.until_offset
+    before = state(lake)
+    for path in lake.glob(f"date={FIRST}/late-*"):
+        path.unlink()
+    rebuild(lake, topic, FIRST)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def late_of(lake: Path, day: date) -> tuple[DataFile, ...]:
+    manifest = read_manifest(PosixLake(lake), day)
+    assert manifest is not None
+    return manifest.files_of(Verdict.LATE)
+
+
+def test_an_amendment_is_made_again_by_more_tasks_than_brought_it(lake: Path, topic: MemoryTopic) -> None:
+    """More tasks leave its rows in more files, which was taken for a loss in Kafka."""
+    for number in range(12):
+        topic.produce(number % 2, order(midnight(SECOND, ZONE)), midnight(FOURTH, ZONE) + timedelta(hours=25))
+    fifth = FOURTH + timedelta(days=1)
+    run_day(pipeline(lake, topic, late=Late.AMEND), fifth)
+    before = state(lake)
+    (lost,) = lake.glob(f"date={SECOND}/late-{fifth}-*")
+    lost.unlink()
+    rebuild(lake, topic, SECOND, engine=LocalEngine(topic, least_tasks=4), min_file_size=1)
+    assert state(lake) == before
+    assert problems(lake) == ()
 
 
 def test_a_day_beside_a_missing_one_says_which_to_build_first(lake: Path, topic: MemoryTopic) -> None:
