@@ -27,7 +27,7 @@ FATAL: Final = re.compile(
 """By these Java, and the scripts that start it, end before anything runs."""
 NOISE: Final = re.compile(
     r"Error: Could not create the Java |Error: A fatal exception |Error occurred during initialization "
-    r"|WARNING: |Run with --help|\d{4}-\d\d-|at |Caused by: |$"
+    r"|WARNING: |(NOTE: )?Picked up |Run with --help|\d{4}-\d\d-|at |Caused by: |$"
 )
 """Lines beside the one that says what is wrong."""
 SHORT: Final = re.compile(
