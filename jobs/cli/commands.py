@@ -389,7 +389,7 @@ def clean(
 
         lake = PosixLake(load(_one(config)).lake.path)
         now = datetime.now(UTC)
-        since = now - _age(older_than) if older_than else None
+        since = None if older_than is None else now - _age(older_than)
         if execute:
             here = LockHolder(run_id="clean", host=socket.gethostname(), pid=os.getpid(), since=now)
             found = cleaning.clean(lake, here, since)

@@ -439,7 +439,7 @@ def test_orphans_are_listed_and_removed_when_told_to(config: Path, lake: Path) -
         invoke("clean", "--config", config, "--older-than", "7d", "--execute")[1]
         == "nothing lies in staging\n"
     )
-    for wrong in ("7", "a week", "-1d"):
+    for wrong in ("7", "a week", "-1d", ""):  # "" of a variable that is not set: it removed all
         code, told = document("clean", "--config", config, "--older-than", wrong, "--execute")
         assert (code, told["error"]) == (2, "ConfigError")
     assert (lake / "_staging" / "2026-03-30.dead").exists()
