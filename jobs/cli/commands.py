@@ -443,7 +443,11 @@ def _stopping(as_json: bool) -> Iterator[None]:
         yield
     except (KafkaDailyError, _Signalled) as ended:
         stopped = ended.stopped if isinstance(ended, _Signalled) else ended
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # one more would take the place of why the run stopped
         tables.failure(stopped, as_json=as_json)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)  # should a thread not end
         raise typer.Exit(stopped.exit_code) from None
 
 

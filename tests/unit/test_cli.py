@@ -640,6 +640,37 @@ def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
     assert lake.days() == []
 
 
+@pytest.mark.parametrize("second", SIGNALS)
+def test_a_signal_while_an_error_is_told_changes_nothing(second: signal.Signals, tmp_path: Path) -> None:
+    """As of a terminal, which tells of its end twice: it ended with 130, or with a traceback."""
+    code = (
+        f"import os, jobs.cli.tables as t; tell = t.failure\n"
+        f"def late(*a, **k): os.kill(os.getpid(), {int(second)}); tell(*a, **k)\n"
+        "t.failure = late; from jobs.cli.commands import main; main()"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code, "status", "--json", "--config", tmp_path / "none.yaml"],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert (child.returncode, json.loads(child.stdout)["error"]) == (2, "ConfigError")
+    assert b"Traceback" not in child.stderr
+
+
+def test_ctrl_c_while_the_program_loads_is_no_traceback(tmp_path: Path) -> None:
+    text = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(20)"
+    (tmp_path / "structlog.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    child = subprocess.run(
+        [sys.executable, "-P", "-m", "jobs", "status"],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        check=False,
+    )
+    assert (child.returncode, child.stderr) == (-signal.SIGINT, b"")
+
+
 def test_a_folder_that_was_removed_can_be_where_we_are_called(tmp_path: Path) -> None:
     """Its name cannot be had any more: a bug of ours, and Java does not start there at all."""
     gone = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
