@@ -658,6 +658,17 @@ def test_a_signal_while_an_error_is_told_changes_nothing(second: signal.Signals,
     assert b"Traceback" not in child.stderr
 
 
+def test_an_error_has_its_code_where_python_drops_docstrings(tmp_path: Path) -> None:
+    """PYTHONOPTIMIZE=2: the title is the docstring's first line, and each error was a bug (70)."""
+    child = subprocess.run(
+        [sys.executable, "-OO", "-m", "jobs", "status", "--json", "--config", tmp_path / "none.yaml"],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert (child.returncode, json.loads(child.stdout or "{}").get("title")) == (2, "ConfigError")
+
+
 def test_ctrl_c_while_the_program_loads_is_no_traceback(tmp_path: Path) -> None:
     text = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(20)"
     (tmp_path / "structlog.py").write_text(text)
