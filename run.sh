@@ -62,7 +62,7 @@ java_known() { # sets java_home from JAVA_HOME, else from the last set-up
   if [[ -n ${JAVA_HOME-} ]] && java_fits "$JAVA_HOME"; then
     java_home=$JAVA_HOME
   else
-    [[ -s $home/java-home ]] && java_home=$(<"$home/java-home") && [[ -x $java_home/bin/java ]]
+    [[ -s $home/java-home ]] && java_home=$(<"$home/java-home") && java_fits "$java_home"
   fi
 }
 
@@ -260,7 +260,10 @@ pwd -P &>/dev/null || cd / 2>/dev/null # in a folder that was removed no program
 unset PYTHONPATH PYTHONHOME # another project's packages must not stand before ours
 # where no locale is set, or one that is not installed, Java finds no file whose path is more than ASCII
 [[ $(locale charmap 2>/dev/null) == UTF-8 ]] || export LC_ALL=C.UTF-8
+[[ ${JAVA_HOME:-/} == /* ]] || JAVA_HOME=$PWD/$JAVA_HOME # not every program starts in this folder
 export HOME=${HOME-~} # else pip makes a folder of that name for a user who has none
+[[ ${1-} != setup || $# == 1 || " env demo soak test " == *" ${*:2} "* ]] ||
+  die "expected ./run.sh setup, setup env, setup demo, setup soak or setup test; found: $*. Correct it."
 complete || set_up
 [[ ${1-} != setup ]] || exit 0
 java_known

@@ -28,7 +28,7 @@ class KafkaDailyError(Exception):
     @property
     def title(self) -> str:
         """The first line of the class's docstring, which is the head of every message."""
-        return (self.__doc__ or "").splitlines()[0].rstrip(".")
+        return (self.__doc__ or type(self).__name__).splitlines()[0].rstrip(".")  # none under -OO
 
     def __str__(self) -> str:
         """Return the message as one paragraph."""

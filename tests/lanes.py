@@ -2,11 +2,13 @@
 
 Each lane is one command; the tests' two are plain pytest, so that one of them has the one session of Spark.
 One lane is shown at a time, as it goes, and the failures of all again at the end. A signal reaches every lane
-as Ctrl-C would. Never leaves a process behind: a lane that hangs is killed with all that it started.
+as Ctrl-C would, SIGKILL of this process too. Never leaves a process behind: a lane that hangs is killed with
+all that it started.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
 import signal
@@ -14,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,8 @@ RESULT: Final = re.compile(r"^=*\s*(\d+ \w+.* in \d[\d.]*s\b.*?)\s*=*$", re.MULT
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST: Final = (sys.executable, "-m", "pytest")
 BIN: Final = Path(sys.executable).parent
+PR_SET_PDEATHSIG: Final = 1
+"""Linux's prctl(2): which signal a process gets when its parent ends. Kept by exec, not by fork."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +49,9 @@ class Lane:
 
 
 LANES: Final = (
-    Lane(name="types", command=("sh", "-c", '"$0/mypy" && "$0/lint-imports"', str(BIN)), tests=False),
+    # no shell before them: it would take the signal of our death for itself
+    Lane(name="types", command=(str(BIN / "mypy"),), tests=False),
+    Lane(name="imports", command=(str(BIN / "lint-imports"),), tests=False),
     # each test is in one of the two, by its marker, so that none is forgotten
     Lane(name="without Spark", command=(*PYTEST, "tests", "-m", "not spark")),
     Lane(name="Spark", command=(*PYTEST, "tests", "-m", "spark"), report=True),
@@ -122,6 +128,18 @@ def end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
+def bound_to(parent: int) -> Callable[[], None]:
+    """Return what a new process calls first, to get Ctrl-C's signal should its parent be killed."""
+    prctl = ctypes.CDLL(None).prctl
+
+    def bind() -> None:
+        prctl(PR_SET_PDEATHSIG, int(signal.SIGINT))
+        if os.getppid() != parent:  # it was killed before that
+            os._exit(1)
+
+    return bind
+
+
 @contextmanager
 def start(lane: Lane, folder: Path) -> Iterator[Started]:
     """Start a lane in a session of its own, and make sure that it is over when the block is left."""
@@ -137,6 +155,7 @@ def start(lane: Lane, folder: Path) -> Iterator[Started]:
             stdout=file,
             stderr=file,
             start_new_session=True,
+            preexec_fn=bound_to(os.getpid()),
         ) as process,
     ):
         try:

@@ -177,7 +177,7 @@ def clean(
 
         lake = PosixLake(load(options.one_config(config)).lake.path)
         now = datetime.now(UTC)
-        since = now - options.age(older_than) if older_than else None
+        since = None if older_than is None else now - options.age(older_than)
         if execute:
             holder = LockHolder(run_id="clean", host=socket.gethostname(), pid=os.getpid(), since=now)
             listed = remove_orphans(lake, holder, since)

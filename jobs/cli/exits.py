@@ -59,7 +59,11 @@ def exit_codes(as_json: bool) -> Iterator[None]:
         yield
     except (KafkaDailyError, Signalled) as ended:
         error = error_of(ended)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # another one would replace the reason why the run stopped
         console.failure(error, as_json=as_json)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)  # in case a thread does not end
         raise typer.Exit(error.exit_code) from None
 
 

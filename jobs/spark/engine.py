@@ -298,7 +298,7 @@ class Engine:
     def _keys_behind(self, refused: str) -> str:
         """Return the names of the keys whose name or value a refusal holds."""
         named = [key for key, value in self._keys.items() if key in refused or (value and value in refused)]
-        return ", ".join(named) or "that section, or JAVA_HOME"
+        return ", ".join(named) or "that section, JAVA_HOME or JAVA_TOOL_OPTIONS"
 
     @contextmanager
     def _watched(self, tasks: int, progress: Progress) -> Iterator[None]:

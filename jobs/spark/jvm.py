@@ -27,7 +27,7 @@ FATAL: Final = re.compile(
 """Lines of Java, or of the scripts that start it, when it ends before anything runs."""
 NOISE: Final = re.compile(
     r"Error: Could not create the Java |Error: A fatal exception |Error occurred during initialization "
-    r"|WARNING: |Run with --help|\d{4}-\d\d-|at |Caused by: |$"
+    r"|WARNING: |(NOTE: )?Picked up |Run with --help|\d{4}-\d\d-|at |Caused by: |$"
 )
 """Lines that do not hold the cause."""
 SHORT: Final = re.compile(

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import signal
 from typing import Any
 
 from typer.testing import CliRunner
 
 from jobs.cli.commands import app
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
 
 def invoke(*arguments: object) -> tuple[int, str, str]:
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    for number, handler in handlers.items():  # a command that failed leaves them ignored
+        signal.signal(number, handler)
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception
     return done.exit_code, done.stdout, done.stderr

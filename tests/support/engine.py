@@ -171,14 +171,14 @@ def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     def run(config: Path | None, *arguments: str) -> Ended:
         named = ["--config", str(config)] if config else []
         done = CliRunner().invoke(app, [*arguments, *named])
+        for number, handler in handlers.items():  # a command that failed leaves them ignored
+            signal.signal(number, handler)
         if done.exception and not isinstance(done.exception, SystemExit):
             pytest.fail("".join(traceback.format_exception(done.exception)), pytrace=False)
         return Ended(code=done.exit_code, out=done.stdout, err=done.stderr)
 
     yield run
     structlog.reset_defaults()
-    for number, handler in handlers.items():
-        signal.signal(number, handler)
 
 
 class Child(Protocol):

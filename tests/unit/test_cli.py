@@ -439,7 +439,7 @@ def test_orphans_are_listed_and_removed_when_told_to(config: Path, lake: Path) -
         invoke("clean", "--config", config, "--older-than", "7d", "--execute")[1]
         == "nothing lies in staging\n"
     )
-    for wrong in ("7", "a week", "-1d"):
+    for wrong in ("7", "a week", "-1d", ""):  # "" of a variable that is not set: it removed all
         code, told = document("clean", "--config", config, "--older-than", wrong, "--execute")
         assert (code, told["error"]) == (2, "ConfigError")
     assert (lake / "_staging" / "2026-03-30.dead").exists()
@@ -638,6 +638,48 @@ def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
     assert b"Traceback" not in stderr
     assert lake.lock_holder() is None
     assert lake.days() == []
+
+
+@pytest.mark.parametrize("second", SIGNALS)
+def test_a_signal_while_an_error_is_told_changes_nothing(second: signal.Signals, tmp_path: Path) -> None:
+    """As of a terminal, which tells of its end twice: it ended with 130, or with a traceback."""
+    code = (
+        f"import os, jobs.cli.tables as t; tell = t.failure\n"
+        f"def late(*a, **k): os.kill(os.getpid(), {int(second)}); tell(*a, **k)\n"
+        "t.failure = late; from jobs.cli.commands import main; main()"
+    )
+    child = subprocess.run(
+        [sys.executable, "-c", code, "status", "--json", "--config", tmp_path / "none.yaml"],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert (child.returncode, json.loads(child.stdout)["error"]) == (2, "ConfigError")
+    assert b"Traceback" not in child.stderr
+
+
+def test_an_error_has_its_code_where_python_drops_docstrings(tmp_path: Path) -> None:
+    """PYTHONOPTIMIZE=2: the title is the docstring's first line, and each error was a bug (70)."""
+    child = subprocess.run(
+        [sys.executable, "-OO", "-m", "jobs", "status", "--json", "--config", tmp_path / "none.yaml"],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert (child.returncode, json.loads(child.stdout or "{}").get("title")) == (2, "ConfigError")
+
+
+def test_ctrl_c_while_the_program_loads_is_no_traceback(tmp_path: Path) -> None:
+    text = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(20)"
+    (tmp_path / "structlog.py").write_text(text)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    child = subprocess.run(
+        [sys.executable, "-P", "-m", "jobs", "status"],
+        env=os.environ | {"PYTHONPATH": path},
+        capture_output=True,
+        check=False,
+    )
+    assert (child.returncode, child.stderr) == (-signal.SIGINT, b"")
 
 
 def test_a_folder_that_was_removed_can_be_where_we_are_called(tmp_path: Path) -> None:

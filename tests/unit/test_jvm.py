@@ -40,6 +40,8 @@ def ended(script: str, *arguments: str) -> Jvm:
         (TOO_LARGE, "Could not reserve enough space for 104857600KB object heap"),
         ("# There is insufficient memory for the Java Runtime Environment.\nError: gone\n", None),
         (f'Exception in thread "main" {EXECUTOR}\n', EXECUTOR),
+        (f"Picked up JAVA_TOOL_OPTIONS: -Dx=y\n{REFUSED}", "Invalid maximum heap size: -Xmxlots"),
+        (f"NOTE: Picked up JDK_JAVA_OPTIONS: -Dx=y\n{REFUSED}", "Invalid maximum heap size: -Xmxlots"),
         (LOGGED, None),
         ("WARNING: Using incubator modules: jdk.incubator.vector\n", None),
         ("", None),

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import lanes
 from tests.support.inner_pytest import BARE, WAITS
 from tests.support.processes import descendants, lives, until
 
@@ -139,6 +140,27 @@ def test_a_test_run_without_lanes_is_torn_down_too(number: signal.Signals, tmp_p
         child.send_signal(number)
     assert child.returncode == pytest.ExitCode.INTERRUPTED
     assert (tmp_path / "torn down by it").exists()
+
+
+def test_lanes_whose_parent_is_killed_are_torn_down(tmp_path: Path) -> None:
+    """No handler hears SIGKILL: pytest went on, with its broker and its JVM."""
+    with started(tmp_path, WAITS, WAITS) as child:
+        until(lambda: len(list(tmp_path.glob("* waits"))) == 2)
+        below = descendants(child.pid)
+        child.kill()
+        child.communicate()
+    try:
+        until(lambda: len(list(tmp_path.glob("torn down by *"))) == 2, seconds=10)
+        until(lambda: not any(map(lives, below)), seconds=10)
+    finally:
+        for pid in filter(lives, below):
+            os.kill(pid, signal.SIGKILL)
+    assert len(below) == 4
+
+
+def test_each_lane_is_one_process_that_hears_of_our_end() -> None:
+    """A shell between us and mypy would die of it alone."""
+    assert not [lane for lane in lanes.LANES if lane.command[0] == "sh"]
 
 
 def test_a_lane_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:

@@ -89,6 +89,7 @@ class Machine:
         for key, value in filled.items():
             text = text.replace(f"{{{key}}}", str(value))
         path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
         path.chmod(0o755)
         return path
@@ -184,7 +185,37 @@ def test_the_java_of_a_set_up_is_known_where_its_variable_is_not_set(machine: Ma
     assert machine.set_up(run, "setup", JAVA_HOME="") == (0, [])
 
 
+def test_a_java_that_is_named_from_where_we_are_called_is_found(machine: Machine) -> None:
+    """Ivy starts in another folder, and cron in a third: set-up failed at the jars, at each try."""
+    machine.python("python3", "3.12")
+    run = str(machine.checkout / "run.sh")
+    assert machine.set_up(run, "setup", JAVA_HOME="java")[0] == 0
+    assert (machine.checkout / ".kafka-daily" / "java-home").read_text() == f"{machine.folder}/java\n"
+
+
+def test_a_java_that_fits_no_more_is_looked_for_again(machine: Machine) -> None:
+    """As behind `default-java`, after the system's update: each run failed, with the advice to run again."""
+    machine.python("python3", "3.12")
+    run = str(machine.checkout / "run.sh")
+    assert machine.set_up(run, "setup")[0] == 0
+    machine.script("newer/bin/java", JAVA)
+    (machine.folder / "newer" / "release").write_text('JAVA_VERSION="21.0.1"\n')
+    machine.script("bin/java", f"#!/bin/bash\necho '    java.home = {machine.folder}/newer' >&2\n")
+    (machine.folder / "java" / "release").write_text('JAVA_VERSION="25.0.1"\n')
+    code, said = machine.set_up(run, "setup", JAVA_HOME="")
+    assert (code, said[0]) == (0, f"set-up: Java: {machine.folder}/newer")
+
+
 # -- what is set up
+
+
+@pytest.mark.parametrize("more", [("tests",), ("--help",), ("demo", "test"), ("",)])
+def test_a_set_up_of_what_is_unknown_is_refused(more: tuple[str, ...], machine: Machine) -> None:
+    """It set up something else and ended with 0: what was meant was missing once the network was gone."""
+    machine.python("python3", "3.12")
+    code, said = machine.set_up(str(machine.checkout / "run.sh"), "setup", *more)
+    assert (code, machine.heard("made"), len(said)) == (2, [], 1)
+    assert "setup test" in said[0]
 
 
 @pytest.mark.parametrize("command", [("run", "--config", "demo"), ("status", "--config", "my soak")])
