@@ -110,9 +110,10 @@ class MemoryFile:
             store.names[ref] = self._text
 
     def write(self, data: bytes | memoryview) -> int:
-        """Append bytes."""
-        with self._store.change("write"):
-            self._text.extend(data)
+        """Append bytes; a dead process writes nothing, as in `tests/faults/store.py`."""
+        if not self._store.dead:
+            with self._store.change("write"):
+                self._text.extend(data)
         self.size = len(self._text)
         return len(memoryview(data).cast("B"))
 

@@ -322,7 +322,13 @@ class FaultyOs(System):
         os.close(file)
 
     def write(self, file: int, data: bytes | memoryview) -> int:
-        """Append to a file."""
+        """Append to a file; a dead process writes nothing, and is not told.
+
+        Arrow's finalizers write, wherever Python collects them: an error there would be printed, and printing
+        it parses Python, which may be what Python was doing.
+        """
+        if self.dead or file not in self._files:
+            return len(data)
         return self._change(
             "write", lambda: os.write(file, data), lambda size: self._text(file).extend(data[:size]), file
         )
