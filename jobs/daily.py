@@ -9,20 +9,24 @@
                on Kafka stamped records past the day and its grace. The run waits for open transactions below
                it. Kafka's clock decides only how far to read; the event time decides a record's day
     4-6        Spark's tasks read, judge each record, and write durable Parquet into the run's staging folder
-    7 audit    plan, tasks and files, which are read back, must agree, offset by offset. A second client
-               checks the offsets that Kafka did not deliver. Too many invalid records stop the run here. The
-               audit makes the next checkpoint: seen_until is where the reading ended, pending are the offsets
-               that were judged LATER_DAY
-    8 commit   files and manifest, with that checkpoint in it, become the day's folder by one rename
-    9 publish  each late file is linked into its day, under the name in this day's manifest, and then unlinked
-               here; each step is durable before the next. A link fails if the name is taken, so an
-               interrupted move is finished, and none is made twice. The other day's manifest is not changed
+    7 audit    plan, results of the tasks and files, which are read back, must agree, offset by offset. A
+               second client looks for the offsets that Kafka did not deliver: for all, or for a sample beyond
+               1,000 ranges of a partition. Too many invalid records stop the run here. The audit makes the
+               next checkpoint: seen_until is where the reading ended, pending are the offsets that were
+               judged LATER_DAY
+    8 commit   the lake makes files and manifest, with that checkpoint in it, the day, in one step: in a
+               folder on disk, by one rename
+    9 publish  this day's manifest names the earlier day of each late file: the lake brings the file there. In
+               a folder on disk it is linked there, and then unlinked here, each durable before the next; a
+               link fails if the name is taken, so an interrupted move is finished, and none is made twice.
+               The earlier day's manifest is not changed
 
 A run that dies in 4 to 7, or in 8 before the rename, leaves a folder in staging, which no reader opens; the
 next run starts anew, and `clean` removes the folder. After the rename the day is committed, and the next run
 continues with 9. `jobs/rebuild.py` builds a day again with `--force`.
 This is the one module that sees everything: config, lake, broker and Spark. It decides only whether the day
-is committed already: each step is one call, and takes what the step before returned.
+is committed already, and by the config whether late rows are brought: each step is one call, and takes what
+the step before returned.
 """
 
 from __future__ import annotations
@@ -76,6 +80,7 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
     with pipeline.lake.lock(lock_holder(pipeline)):
         ledger = read_ledger(pipeline.lake)
         amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
+        # another run may have committed it since; taking the lock made that durable
         if ledger.holds(day) and (committed := read_manifest(pipeline.lake, day)):
             return Outcome(manifest=committed, already=True, amended=amended)
         stages = DayStages(day, pipeline.observers)
@@ -103,7 +108,7 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
 
 
 def _commit(pipeline: Pipeline, staged: str, audited: Audited, started: datetime) -> Manifest:
-    from jobs.day.commit import commit
+    from jobs.day.commit import commit  # imports Arrow, which a committed day does not need
 
     amend = pipeline.settings.late is Late.AMEND
     return commit(pipeline.lake, staged, audited, run_stamp(pipeline, started), amend=amend)
