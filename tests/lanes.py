@@ -101,8 +101,13 @@ class Signals:
     def __init__(self) -> None:
         """Listen, also where a shell that started this in the background ignores Ctrl-C."""
         self.number, self._left, self._due = 0, [signal.SIGINT, signal.SIGINT, signal.SIGKILL], 0.0
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._note)
+        heard = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        self._before = {number: signal.signal(number, self._note) for number in heard}
+
+    def restore(self) -> None:
+        """Listen no more: who called us hears again as before."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self.number = self.number or number
@@ -168,6 +173,7 @@ def run(lanes: Sequence[Lane]) -> int:
     """Run all lanes at once, and return a signal's exit code, else that of the first lane that failed."""
     began, signals = time.monotonic(), Signals()
     with ExitStack() as held:
+        held.callback(signals.restore)
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="kafka-daily-lanes-")))
         started = [held.enter_context(start(lane, folder)) for lane in lanes]
         for each in started:
