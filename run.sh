@@ -262,7 +262,7 @@ unset PYTHONPATH PYTHONHOME # another project's packages must not stand before o
 [[ $(locale charmap 2>/dev/null) == UTF-8 ]] || export LC_ALL=C.UTF-8
 [[ ${JAVA_HOME:-/} == /* ]] || JAVA_HOME=$PWD/$JAVA_HOME # not every program starts in this folder
 export HOME=${HOME-~} # else pip makes a folder of that name for a user who has none
-[[ ${1-} != setup || $# == 1 || " env demo soak test " == *" ${*:2} "* ]] ||
+[[ ${1-} != setup || $# == 1 || $# == 2 && $2 =~ ^(env|demo|soak|test)$ ]] ||
   die "expected ./run.sh setup, setup env, setup demo, setup soak or setup test; found: $*. Correct it."
 complete || set_up
 [[ ${1-} != setup ]] || exit 0

@@ -6,8 +6,10 @@ another kind, and `main` in jobs/cli/commands.py has its code.
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -25,6 +27,8 @@ _WHOLE: Final = {
     "expected": "to run to the end",
     "do": "A day is committed whole or not at all: see `status`, and run it again.",
 }
+_A_MOMENT: Final = 2.0
+"""Seconds in which one more signal is of the same cause: a terminal that closes sends two."""
 
 
 class Signalled(KeyboardInterrupt):
@@ -59,12 +63,24 @@ def exit_codes(as_json: bool) -> Iterator[None]:
         yield
     except (KafkaDailyError, Signalled) as ended:
         error = error_of(ended)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_IGN)  # another one would replace the reason why the run stopped
+        _keep_the_reason(error.exit_code)
         console.failure(error, as_json=as_json)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)  # in case a thread does not end
         raise typer.Exit(error.exit_code) from None
+
+
+def _keep_the_reason(code: int) -> None:
+    """Let no other signal replace why the run stopped; a late one ends it, as nobody reads the message."""
+    since = time.monotonic()
+
+    def late(number: int, frame: FrameType | None) -> None:
+        if time.monotonic() - since > _A_MOMENT:
+            os._exit(code)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, late)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -644,7 +646,7 @@ def test_a_signal_ends_a_run_with_its_code_and_frees_the_lake(
 def test_a_signal_while_an_error_is_told_changes_nothing(second: signal.Signals, tmp_path: Path) -> None:
     """As of a terminal, which tells of its end twice: it ended with 130, or with a traceback."""
     code = (
-        f"import os, jobs.cli.tables as t; tell = t.failure\n"
+        "import os, jobs.cli.console as t; tell = t.failure\n"
         f"def late(*a, **k): os.kill(os.getpid(), {int(second)}); tell(*a, **k)\n"
         "t.failure = late; from jobs.cli.commands import main; main()"
     )
@@ -656,6 +658,30 @@ def test_a_signal_while_an_error_is_told_changes_nothing(second: signal.Signals,
     )
     assert (child.returncode, json.loads(child.stdout)["error"]) == (2, "ConfigError")
     assert b"Traceback" not in child.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_whose_error_nobody_reads_can_be_ended(number: signal.Signals, tmp_path: Path) -> None:
+    """Behind a pipe that is full it waited for its reader, and neither Ctrl-C nor SIGTERM ended it."""
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    with contextlib.suppress(BlockingIOError):
+        while os.write(writer, b"x" * select.PIPE_BUF):
+            pass
+    os.set_blocking(writer, True)
+    command = [sys.executable, "-m", "jobs", "status", "--json", "--config", tmp_path / "none.yaml"]
+    here = Path(__file__).parents[2]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer, cwd=here) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"{\n"
+        deadline = time.monotonic() + 10
+        while child.poll() is None and time.monotonic() < deadline:
+            child.send_signal(number)
+            time.sleep(0.1)
+        child.kill()
+    os.close(reader)
+    os.close(writer)
+    assert child.returncode == 2
 
 
 def test_an_error_has_its_code_where_python_drops_docstrings(tmp_path: Path) -> None:

@@ -209,7 +209,9 @@ def test_a_java_that_fits_no_more_is_looked_for_again(machine: Machine) -> None:
 # -- what is set up
 
 
-@pytest.mark.parametrize("more", [("tests",), ("--help",), ("demo", "test"), ("",)])
+@pytest.mark.parametrize(
+    "more", [("tests",), ("--help",), ("demo", "test"), ("env", "demo"), ("soak", "test"), ("",)]
+)
 def test_a_set_up_of_what_is_unknown_is_refused(more: tuple[str, ...], machine: Machine) -> None:
     """It set up something else and ended with 0: what was meant was missing once the network was gone."""
     machine.python("python3", "3.12")
