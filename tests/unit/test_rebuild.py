@@ -456,9 +456,12 @@ def test_lost_amendments_whose_rows_lie_between_each_others_are_made_again(tmp_p
     assert problems(lake) == ()
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), min_size=1, max_size=30))
-def test_lost_files_share_the_lost_rows_as_their_counts_and_edges_were(held: list[tuple[int, int]]) -> None:
-    """However the rows of files lie between each other: the n-th offset was of a partition and of a file."""
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(1, 9)), min_size=3, max_size=12))
+def test_lost_files_share_the_lost_rows_as_their_counts_and_edges_were(
+    runs: list[tuple[int, int, int]],
+) -> None:
+    """However the rows of files lie between each other: each run is of a partition, a file and a length."""
+    held = [(partition, number) for partition, number, length in runs for _ in range(length)]
     before: list[dict[int, set[int]]] = [{} for _ in range(4)]
     for offset, (partition, number) in enumerate(held):
         before[number].setdefault(partition, set()).add(offset)
