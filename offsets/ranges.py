@@ -192,6 +192,10 @@ class Offsets:
         bits.remove_range(max(until, 0), self.until)
         return _holding(bits)
 
+    def least(self, count: int) -> Offsets:
+        """Return the first offsets, up to a count."""
+        return _holding(self.bits[: max(count, 0)])
+
 
 class Gathering:
     """Joins disjoint sets of offsets, one after the other."""

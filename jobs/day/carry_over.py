@@ -84,7 +84,7 @@ def find_carried_over(lake: Lake, history: History, topic: str) -> CarriedOver:
     for manifest in history.after:
         files = [file for file in manifest.files if file.target and file.day == history.date]
         intact_refs = {
-            file.path: _find_intact(lake, manifest, file, remade.get(file.target)) for file in files
+            file.path: find_intact(lake, manifest, file, remade.get(file.target)) for file in files
         }
         intact = tuple(ref for ref in intact_refs.values() if ref)
         amendments += intact
@@ -250,9 +250,9 @@ def _require_still_late(lake: Lake, settled: dict[int, Offsets], late: Sequence[
             )
 
 
-def _find_intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None) -> str | None:
-    """Find an amendment with the recorded contents: in the day, or else in the folder of its own run."""
-    refs = (str(file.target), f"{day_ref(manifest.day.date)}/{file.path}")
+def find_intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None = None) -> str | None:
+    """Find a late file with the recorded contents: in its day, or else in the folder of its own run."""
+    refs = (*([file.target] if file.target else []), f"{day_ref(manifest.day.date)}/{file.path}")
     return next((ref for ref in refs if _digest(lake, ref) == (remade or file).sha256), None)
 
 

@@ -7,13 +7,15 @@ same records, the file is lost. The bytes of the new file differ, so the new man
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date
+from functools import reduce
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from jobs.context import Pipeline
-from jobs.day.carry_over import Damaged, drop_offsets, read_offsets
+from jobs.day.carry_over import Damaged, drop_offsets, find_intact, read_offsets
 from jobs.day.compare import require_same_verdicts
 from jobs.day.execute import audit_day, file_options, require_retained, run_tasks
 from jobs.day.plan import PlannedRun
@@ -25,7 +27,7 @@ from offsets.day_plan import after_compaction
 from offsets.days import ONE_DAY, Day, days_of
 from offsets.errors import LedgerBroken, OffsetsLost
 from offsets.instants import from_micros
-from offsets.manifest import DataFile, Manifest
+from offsets.manifest import DataFile, FileOffsets, Manifest
 from offsets.neighbours import History, RecordedDay
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
@@ -52,7 +54,7 @@ def remake(
 def _remake_of_run(
     pipeline: Pipeline, history: History, damaged: Sequence[Damaged], staged: str
 ) -> Iterator[tuple[DataFile, WrittenFile]]:
-    """Remake what one run brought, the narrowest file first: another file's rows may surround its rows."""
+    """Remake what one run brought, each file with as many rows, and with the same edges."""
     manifest = damaged[0].manifest
     as_recorded = replace(pipeline, settings=replace(pipeline.settings, rules=_recorded_rules(manifest)))
     require_retained(pipeline, manifest.spans)
@@ -72,38 +74,82 @@ def _remake_of_run(
         for written in audited.files
         if written.verdict is Verdict.LATE and written.day == history.date
     ]
-    options, intact = file_options(as_recorded, plan), list(damaged[0].intact)
-    for number, file in enumerate(sorted((amendment.file for amendment in damaged), key=_width)):
-        new = _write_one(pipeline.lake, file, late, intact, f"{staged}/late-{number}", options)
-        intact.append(new.path)
-        yield _entry(file, new), new
+    everything = read_offsets(pipeline.lake, [written.path for written in late])
+    intact, lost = _other_files(pipeline.lake, damaged, history.date)
+    files = [*(amendment.file for amendment in damaged), *lost]
+    shares = share_out(_without(everything, read_offsets(pipeline.lake, intact)), files)
+    options = file_options(as_recorded, plan)
+    for number, (amendment, share) in enumerate(zip(damaged, shares, strict=False)):
+        others, folder = _without(everything, share), f"{staged}/late-{number}"
+        new = _write_one(pipeline.lake, amendment.file, late, others, folder, options)
+        yield _entry(amendment.file, new), new
 
 
-def _width(file: DataFile) -> int:
-    return sum(part.until_offset - part.from_offset for part in file.offsets)
+def _other_files(
+    lake: Lake, damaged: Sequence[Damaged], day: date
+) -> tuple[tuple[str, ...], tuple[DataFile, ...]]:
+    """Return the run's other files of the day: the intact ones, and the lost ones that were set aside."""
+    manifest, late = damaged[0].manifest, damaged[0].manifest.files_of(Verdict.LATE)
+    aside = [file for file in late if file.day == day and not file.target]
+    refs = [find_intact(lake, manifest, file) for file in aside]
+    lost = tuple(file for file, ref in zip(aside, refs, strict=True) if not ref)
+    return (*damaged[0].intact, *filter(None, refs)), lost
+
+
+def share_out(lost: Mapping[int, Offsets], files: Sequence[DataFile]) -> list[dict[int, Offsets]]:
+    """Return the offsets of each lost file: its recorded edges, and as many between them as it held.
+
+    If files lie between each other's edges, there may be several ways. All of them are as good: the files
+    lie in one day, and together hold the same rows.
+    """
+    shares: list[dict[int, Offsets]] = [{} for _ in files]
+    for partition, offsets in lost.items():
+        parts = [
+            (number, part)
+            for number, file in enumerate(files)
+            for part in file.offsets
+            if part.partition == partition
+        ]
+        for number, share in _share_out_partition(offsets, parts):
+            shares[number][partition] = share
+    return shares
+
+
+def _share_out_partition(
+    lost: Offsets, parts: Sequence[tuple[int, FileOffsets]]
+) -> Iterator[tuple[int, Offsets]]:
+    """Yield the number of each part, and its offsets."""
+    edges = {number: Offsets.holding({part.from_offset, part.until_offset - 1}) for number, part in parts}
+    free = reduce(Offsets.__sub__, edges.values(), lost)
+    # if the file that ends first takes the first offsets, enough are left for each of the others
+    by_end = sorted(parts, key=lambda numbered: numbered[1].until_offset)
+    for number, part in by_end[:-1]:
+        between = free.within(part.from_offset, part.until_offset).least(part.rows - len(edges[number]))
+        yield number, edges[number] | between
+        free = free - between
+    for number, _ in by_end[-1:]:  # it gets all that are left: with one too many it is refused
+        yield number, edges[number] | free
+
+
+def _without(offsets: Mapping[int, Offsets], taken: Mapping[int, Offsets]) -> dict[int, Offsets]:
+    return {partition: held - taken.get(partition, Offsets()) for partition, held in offsets.items()}
 
 
 def _write_one(
     lake: Lake,
     file: DataFile,
     late: Sequence[WrittenFile],
-    intact: Sequence[str],
+    others: dict[int, Offsets],
     folder: str,
     options: FileOptions,
 ) -> WrittenFile:
-    """Write into one file the late rows within the bounds of a lost one that lie in no other file.
+    """Write the late rows that are not of other files into one file.
 
     Raises:
-        OffsetsLost: they are not those that it held.
+        OffsetsLost: they are not as many as a lost file held, or have other edges.
     """
     from jobs.task.small_files import merge_small_files
 
-    elsewhere, nothing = read_offsets(lake, intact), Offsets()
-    bounds = {part.partition: Offsets.between(part.from_offset, part.until_offset) for part in file.offsets}
-    others = {
-        partition: (offsets - bounds.get(partition, nothing)) | elsewhere.get(partition, nothing)
-        for partition, offsets in read_offsets(lake, [written.path for written in late]).items()
-    }
     pieces = drop_offsets(lake, late, others, folder, options)
     # today's sizes and number of tasks may differ from those of the run that brought the file
     unlimited = replace(options, target_size=sys.maxsize)

@@ -20,10 +20,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
 from jobs.day.plan import preview
+from jobs.day.remake import share_out
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store, System
 from jobs.rebuild import rebuild_day
@@ -49,15 +52,17 @@ from offsets.errors import (
     TopicChanged,
     VerifyFailed,
 )
-from offsets.manifest import DataFile
+from offsets.manifest import DataFile, FileOffsets
 from offsets.manifest_text import MANIFEST_NAME, to_json
 from offsets.plan import Accept
+from offsets.ranges import Offsets, joined
 from offsets.verdict import Verdict
 from tests.reference import Fate, Place
 from tests.support.lake import files, late_paths, places
 from tests.support.local_engine import RULES, ZONE, Crash, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 
+NANOSECONDS = 1_774_652_400_000_000_000
 FIRST, SECOND, THIRD, FOURTH = DAYS = [date(2026, 3, day) for day in (28, 29, 30, 31)]
 
 
@@ -403,9 +408,9 @@ def test_several_lost_amendments_by_one_run_are_made_again_each_with_its_own_row
     assert problems(lake) == ()
 
 
-def test_a_lost_amendment_whose_rows_lie_on_both_sides_of_anothers_is_made_again(tmp_path: Path) -> None:
-    """Small pieces of the first and the last task are joined: the rows of a large one lie between theirs."""
-    lake, topic = tmp_path / "lake", MemoryTopic()
+def small_around_large(lake: Path) -> MemoryTopic:
+    """Settle two days; the second brings a large file of late rows, and a small one from before and after."""
+    topic = MemoryTopic()
     for number in range(900):
         late, stamp = 300 <= number < 600 or number % 75 == 0, midnight(SECOND, ZONE) + timedelta(hours=9)
         text = hashlib.sha512(b"%d" % number).hexdigest()
@@ -413,12 +418,110 @@ def test_a_lost_amendment_whose_rows_lie_on_both_sides_of_anothers_is_made_again
     for day in (FIRST, SECOND):
         engine = LocalEngine(topic, least_tasks=3)
         run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine, min_file_size=9_000), day)
+    return topic
+
+
+def test_a_lost_amendment_whose_rows_lie_on_both_sides_of_anothers_is_made_again(tmp_path: Path) -> None:
+    """Small pieces of the first and the last task are joined: the rows of a large one lie between theirs."""
+    lake = tmp_path / "lake"
+    topic = small_around_large(lake)
     small, large = (file.offsets[0] for file in late_of(lake, SECOND))
     assert small.from_offset < large.from_offset < large.until_offset < small.until_offset
     before = state(lake)
     for path in lake.glob(f"date={FIRST}/late-*"):
         path.unlink()
     rebuild(lake, topic, FIRST)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_lost_amendments_whose_rows_lie_between_each_others_are_made_again(tmp_path: Path) -> None:
+    """Rows beside a stretch of broken stamps are joined with those in it: no file was to be made first."""
+    lake, topic = tmp_path / "lake", MemoryTopic()
+    for number in range(1000):
+        late = 100 <= number < 200 or 300 <= number < 500 or number in (220, 260, 800, 900)
+        text, stamp = hashlib.sha512(b"%d" % number).hexdigest(), midnight(SECOND, ZONE) + timedelta(hours=9)
+        value = order(midnight(FIRST if late else SECOND, ZONE), text)
+        topic.produce(0, value, NANOSECONDS if number in (200, 299) else stamp)
+    for day in (FIRST, SECOND):
+        engine = LocalEngine(topic, least_tasks=2)
+        run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine, min_file_size=9_000), day)
+    large, small = (file.offsets[0] for file in late_of(lake, SECOND))
+    assert large.from_offset < small.from_offset < large.until_offset < small.until_offset
+    before = state(lake)
+    for path in lake.glob(f"date={FIRST}/late-*"):
+        path.unlink()
+    rebuild(lake, topic, FIRST)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(1, 9)), min_size=3, max_size=12))
+def test_lost_files_share_the_lost_rows_as_their_counts_and_edges_were(
+    runs: list[tuple[int, int, int]],
+) -> None:
+    """However the rows of files lie between each other: each run is of a partition, a file and a length."""
+    held = [(partition, number) for partition, number, length in runs for _ in range(length)]
+    before: list[dict[int, set[int]]] = [{} for _ in range(4)]
+    for offset, (partition, number) in enumerate(held):
+        before[number].setdefault(partition, set()).add(offset)
+    rows = {part: Offsets.holding(at for at, (p, _) in enumerate(held) if p == part) for part, _ in held}
+    shares = share_out(rows, [late_file(edges(file)) for file in before])
+    assert [edges({part: set(numbers(share[part])) for part in share}) for share in shares] == [
+        edges(file) for file in before
+    ]
+    for part, offsets in rows.items():
+        assert joined(share[part] for share in shares if part in share) == offsets
+
+
+def late_file(offsets: tuple[FileOffsets, ...]) -> DataFile:
+    return DataFile(
+        path="late",
+        verdict=Verdict.LATE,
+        rows=sum(part.rows for part in offsets),
+        bytes=0,
+        sha256="",
+        offsets=offsets,
+        event_time_min=None,
+        event_time_max=None,
+        day=FIRST,
+        target=None,
+    )
+
+
+def edges(file: dict[int, set[int]]) -> tuple[FileOffsets, ...]:
+    return tuple(
+        FileOffsets(partition=part, rows=len(held), from_offset=min(held), until_offset=max(held) + 1)
+        for part, held in sorted(file.items())
+    )
+
+
+def numbers(offsets: Offsets) -> list[int]:
+    return [offset for from_, until in offsets for offset in range(from_, until)]
+
+
+@pytest.mark.parametrize("aside_is_lost", [False, True])
+@pytest.mark.parametrize("aside", [0, 1])
+def test_a_lost_amendment_beside_rows_of_its_run_that_are_set_aside_is_made_again(
+    tmp_path: Path, aside: int, aside_is_lost: bool
+) -> None:
+    """The rows that a rebuild of the run's day set aside were taken for some of the lost file."""
+    lake = tmp_path / "lake"
+    topic = small_around_large(lake)
+    noon = midnight(THIRD, ZONE) + timedelta(hours=12)
+    topic.produce(0, order(noon), noon)
+    run_day(pipeline(lake, topic, late=Late.AMEND), THIRD)
+    targets = [lake / str(file.target) for file in late_of(lake, SECOND)]
+    targets.pop(aside).unlink()
+    shutil.rmtree(lake / f"date={SECOND}")
+    rebuild(lake, topic, SECOND)
+    before = state(lake)
+    (set_aside,) = lake.glob(f"date={SECOND}/_late/*/*")
+    for path in (*targets, *([set_aside] if aside_is_lost else [])):
+        path.unlink()
+    rebuild(lake, topic, FIRST)
+    if aside_is_lost:
+        rebuild(lake, topic, SECOND)
     assert state(lake) == before
     assert problems(lake) == ()
 
