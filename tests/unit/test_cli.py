@@ -669,7 +669,7 @@ def test_a_command_whose_error_nobody_reads_can_be_ended(number: signal.Signals,
         while os.write(writer, b"x" * select.PIPE_BUF):
             pass
     os.set_blocking(writer, True)
-    command = [sys.executable, "-m", "jobs", "status", "--json", "--config", tmp_path / "none.yaml"]
+    command = [sys.executable, "-m", "jobs", "status", "--json", "--config", str(tmp_path / "none.yaml")]
     here = Path(__file__).parents[2]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer, cwd=here) as child:
         assert child.stdout is not None
