@@ -12,8 +12,10 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from math import inf
 from types import FrameType
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import typer
 from typer.core import TyperGroup
@@ -55,40 +57,42 @@ def exit_codes(as_json: bool) -> Iterator[None]:
     from jobs.cli import console
 
     logs.configure()
-    signal.signal(signal.SIGINT, _interrupt)
-    signal.signal(signal.SIGTERM, _terminate)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # nohup ignores it, and so it stays
-        signal.signal(signal.SIGHUP, _terminate)
+    handler = _Handler()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores it
+            signal.signal(number, handler)
     try:
         yield
     except (KafkaDailyError, Signalled) as ended:
+        handler.stopped = ended  # before any call: in one, a signal that waits is handled
+        handler.until = time.monotonic() + _A_MOMENT
         error = error_of(ended)
-        _keep_the_reason(error.exit_code)
         console.failure(error, as_json=as_json)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, signal.SIG_DFL)  # in case a thread does not end
+        handler.until = 0.0  # in case a thread does not end
         raise typer.Exit(error.exit_code) from None
 
 
-def _keep_the_reason(code: int) -> None:
-    """Let no other signal replace why the run stopped; a late one ends it, as nobody reads the message."""
-    since = time.monotonic()
+@dataclass(slots=True)
+class _Handler:
+    """Handle a signal: stop the run; once it has stopped, end the process with the same code.
 
-    def late(number: int, frame: FrameType | None) -> None:
-        if time.monotonic() - since > _A_MOMENT:
-            os._exit(code)
+    For a moment after the stop a signal changes nothing, so that the message is printed.
+    """
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, late)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    stopped: KafkaDailyError | Signalled | None = None
+    until: float = inf
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.stopped is None:
+            raise Signalled(_meaning(number))
+        if time.monotonic() >= self.until:  # nobody reads the message, or all is said
+            os._exit(error_of(self.stopped).exit_code)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    raise Signalled(Interrupted(**_WHOLE, found="Ctrl-C"))
-
-
-def _terminate(number: int, frame: FrameType | None) -> NoReturn:
-    raise Signalled(Terminated(**_WHOLE, found=signal.Signals(number).name))
+def _meaning(number: int) -> KafkaDailyError:
+    if number == signal.SIGINT:
+        return Interrupted(**_WHOLE, found="Ctrl-C")
+    return Terminated(**_WHOLE, found=signal.Signals(number).name)
 
 
 class CommandGroup(TyperGroup):

@@ -16,7 +16,7 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def invoke(*arguments: object) -> tuple[int, str, str]:
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     done = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    for number, handler in handlers.items():  # a command that failed leaves them ignored
+    for number, handler in handlers.items():  # those of a command that failed end this process
         signal.signal(number, handler)
     if done.exception and not isinstance(done.exception, SystemExit):
         raise done.exception

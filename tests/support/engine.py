@@ -171,7 +171,7 @@ def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     def run(config: Path | None, *arguments: str) -> Ended:
         named = ["--config", str(config)] if config else []
         done = CliRunner().invoke(app, [*arguments, *named])
-        for number, handler in handlers.items():  # a command that failed leaves them ignored
+        for number, handler in handlers.items():  # those of a command that failed end this process
             signal.signal(number, handler)
         if done.exception and not isinstance(done.exception, SystemExit):
             pytest.fail("".join(traceback.format_exception(done.exception)), pytrace=False)

@@ -660,6 +660,41 @@ def test_a_signal_while_an_error_is_told_changes_nothing(second: signal.Signals,
     assert b"Traceback" not in child.stderr
 
 
+SIGNALS_THAT_WAIT = """
+import jobs.cli.commands as commands, jobs.context, os, signal
+def load(path):
+    signal.pthread_sigmask(signal.SIG_BLOCK, both := {signal.SIGTERM, signal.SIGHUP})
+    for number in both: os.kill(os.getpid(), number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+jobs.context.load = load
+commands.main()
+"""
+
+
+def test_two_signals_that_waited_end_a_command_with_its_message() -> None:
+    """As while the broker's client waits: it ended with 130, without a message."""
+    child = subprocess.run(
+        [sys.executable, "-c", SIGNALS_THAT_WAIT, "status", "--json"],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert child.returncode == 143, child.stderr
+    assert json.loads(child.stdout)["error"] == "Terminated"
+
+
+def test_a_signal_after_the_message_changes_no_exit_code() -> None:
+    """Spark's libraries take a while to end: the JSON document named 2, and the command ended with 143."""
+    late = "import atexit, os; atexit.register(lambda: os.kill(os.getpid(), 15))\n"
+    child = subprocess.run(
+        [sys.executable, "-c", late + "from jobs.cli.commands import main; main()", "status", "--json"],
+        capture_output=True,
+        cwd=Path(__file__).parents[2],
+        check=False,
+    )
+    assert (child.returncode, json.loads(child.stdout)["exit_code"]) == (2, 2)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_command_whose_error_nobody_reads_can_be_ended(number: signal.Signals, tmp_path: Path) -> None:
     """Behind a pipe that is full it waited for its reader, and neither Ctrl-C nor SIGTERM ended it."""
