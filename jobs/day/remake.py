@@ -81,7 +81,8 @@ def _remake_of_run(
     options = file_options(as_recorded, plan)
     for number, (amendment, share) in enumerate(zip(damaged, shares, strict=False)):
         others, folder = _without(everything, share), f"{staged}/late-{number}"
-        new = _write_one(pipeline.lake, amendment.file, late, others, folder, options)
+        needed = [written for written in late if _may_hold(written, share)]
+        new = _write_one(pipeline.lake, amendment.file, needed, others, folder, options)
         yield _entry(amendment.file, new), new
 
 
@@ -129,6 +130,13 @@ def _share_out_partition(
         free = free - between
     for number, _ in by_end[-1:]:  # it gets all that are left: with one too many it is refused
         yield number, edges[number] | free
+
+
+def _may_hold(file: WrittenFile, offsets: Mapping[int, Offsets]) -> bool:
+    return any(
+        len(offsets.get(part.partition, Offsets()).within(part.from_offset, part.until_offset))
+        for part in file.offsets
+    )
 
 
 def _without(offsets: Mapping[int, Offsets], taken: Mapping[int, Offsets]) -> dict[int, Offsets]:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -454,6 +455,38 @@ def test_lost_amendments_whose_rows_lie_between_each_others_are_made_again(tmp_p
     rebuild(lake, topic, FIRST)
     assert state(lake) == before
     assert problems(lake) == ()
+
+
+class Watched(PosixLake):
+    """A lake that counts the files that are opened in this process."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.opened: list[str] = []
+
+    def open_file(self, ref: str) -> BufferedReader:
+        self.opened.append(ref)
+        return super().open_file(ref)
+
+
+def test_many_lost_amendments_of_one_run_are_made_again_without_reading_all_its_late_rows_for_each(
+    tmp_path: Path,
+) -> None:
+    """420 lost files of a row or two took 204 s, and take 9."""
+    lake, topic, watched = tmp_path / "lake", MemoryTopic(), Watched(tmp_path / "lake")
+    for number in range(500):
+        text, stamp = hashlib.sha512(b"%d" % number).hexdigest(), midnight(SECOND, ZONE) + timedelta(hours=9)
+        topic.produce(0, order(midnight(FIRST, ZONE), text), stamp)
+    sizes: dict[str, Any] = {"late": Late.AMEND, "min_file_size": 1, "target_file_size": 6_000}
+    for day in (FIRST, SECOND):
+        run_day(pipeline(lake, topic, **sizes), day)
+    before, lost = state(lake), list(lake.glob(f"date={FIRST}/late-*"))
+    for path in lost:
+        path.unlink()
+    rebuild_day(replace(pipeline(lake, topic, **sizes), lake=watched), FIRST)
+    assert state(lake) == before
+    assert len(lost) > 9
+    assert len(watched.opened) < 9 * len(lost)
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(1, 9)), min_size=3, max_size=12))
