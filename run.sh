@@ -7,6 +7,7 @@ set -euo pipefail
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
 home=$(readlink -m "${KAFKA_DAILY_HOME:-$here/.kafka-daily}")
 log=$home/setup.log
+command=${1-}
 needs=(java env spark classes)
 case " $* " in
   " setup env ") needs=(env) ;;
@@ -36,7 +37,7 @@ stamp_of() { # sets the file of a part's stamp, and what is in it once the part 
 stamped() {
   stamp_of "$1"
   case $1 in
-    java) java_known ;;
+    java) java_known && { [[ $command != setup ]] || java_remembered; } ;;
     env) [[ -x $venv/bin/python && -f $stamp_file ]] ;; # a Python that is gone leaves a link to nothing
     *) [[ -f $stamp_file && $(<"$stamp_file") == "$stamp" ]] ;;
   esac
@@ -65,6 +66,8 @@ java_known() { # sets java_home from JAVA_HOME, else from the last set-up
     [[ -s $home/java-home ]] && java_home=$(<"$home/java-home") && java_fits "$java_home"
   fi
 }
+
+java_remembered() { [[ -s $home/java-home && $(<"$home/java-home") == "$java_home" ]]; }
 
 java_search() {
   local of_path
@@ -111,12 +114,13 @@ apt_install() { # the first of these packages that can be had
   [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null || return 1
   # dpkg wants the system's own programs, which cron's path does not have.
   local -x PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
-  local package apt=(apt-get -o DPkg::Lock::Timeout=300)
-  again "${apt[@]}" update || return 1
+  local package stale='' apt=(apt-get -o DPkg::Lock::Timeout=300)
+  again "${apt[@]}" update || stale=$cause # one list of many may be gone, and no timeout is for the lists' own lock
   for package; do
     say "installing $package with apt-get"
     again "${apt[@]}" install -y --no-install-recommends "$package" && return
   done
+  cause=${stale:-$cause}
   return 1
 }
 
@@ -131,13 +135,14 @@ why() {
     END { print error ? error : lesser ? lesser : last }'
 }
 
-again() { # a command, tried again where it was the network that failed; sets cause
-  local attempt start network='connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host '
+again() { # a command, tried again where it was the network that failed, or another's lock; sets cause
+  local attempt start
+  local passing='to lock |connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host '
   for attempt in 1 2 3; do
     start=$(wc -l <"$log")
     "$@" </dev/null >>"$log" 2>&1 && return
     cause=$(tail -n "+$((start + 1))" "$log" | why)
-    ((attempt < 3)) && [[ ${cause,,} =~ $network ]] || return 1
+    ((attempt < 3)) && [[ ${cause,,} =~ $passing ]] || return 1
     say "trying again in $((attempt * 4)) s: $cause"
     sleep $((attempt * 4))
   done
@@ -240,9 +245,11 @@ make_missing() {
     printf '%s' "$stamp" >"$stamp_file"
   done
   rm -rf "$home/jars/.ivy"
-  # A run that began before an update goes on in its own environment; the one before that is nobody's.
-  (cd "$home" && find . -maxdepth 1 -regextype sed -regex '\./venv-[0-9a-f]\{12\}' -mtime +7 \
-    ! -name "${venv##*/}" ! -name "$before" -exec rm -rf {} +)
+  # A run that began before an update goes on in its own environment; the one before that is nobody's. Where the
+  # link was there already, as after a try that failed, which one that is is not known.
+  [[ $before == "${venv##*/}" ]] ||
+    (cd "$home" && find . -maxdepth 1 -regextype sed -regex '\./venv-[0-9a-f]\{12\}' -mtime +7 \
+      ! -name "${venv##*/}" ! -name "$before" -exec rm -rf {} +) 2>>"$log" || true # another user's stays
   say "ready"
 }
 

@@ -39,6 +39,11 @@ esac
 JAVA = """#!/bin/bash
 [[ $* != *-retrieve* ]] || { into=${*: -1} && mkdir "${into%%/*}"; }
 """
+APT = """#!/bin/bash
+[[ $3 != update ]] || echo update >>"{said}/apt"
+[[ $3 != update || $(wc -l <"{said}/apt") -ge {succeeds} ]] || { echo "{failing}" && exit 100; }
+[[ $3 != install ]] || cp "{fits}" "{python}"
+"""
 LACKS_VENV = 'sys.modules["ensurepip"] = None'
 
 SAYING_PIP = """#!/bin/bash
@@ -206,6 +211,55 @@ def test_a_java_that_fits_no_more_is_looked_for_again(machine: Machine) -> None:
     assert (code, said[0]) == (0, f"set-up: Java: {machine.folder}/newer")
 
 
+def test_a_set_up_by_another_java_remembers_it(machine: Machine) -> None:
+    """All else was there, so it wrote nothing: cron's next run was left with the Java that is gone."""
+    machine.python("python3", "3.12")
+    run = str(machine.checkout / "run.sh")
+    assert machine.set_up(run, "setup")[0] == 0
+    newer = (machine.folder / "java").rename(machine.folder / "newer")
+    assert machine.set_up(run, "setup", JAVA_HOME=str(newer))[0] == 0
+    assert machine.set_up(run, "setup", JAVA_HOME="") == (0, [])
+
+
+# -- what apt-get says
+
+
+@pytest.mark.parametrize(
+    "failing, succeeds, tries",
+    [
+        ("E: Unable to lock directory /var/lib/apt/lists/", 2, 2),
+        ("E: The repository 'file:/theirs Release' does not have a Release file.", 9, 1),
+    ],
+    ids=["another is at it", "somebody's repository is gone"],
+)
+def test_an_update_of_lists_that_fails_stops_no_installation(
+    failing: str, succeeds: int, tries: int, machine: Machine
+) -> None:
+    """apt-get waits for dpkg's lock alone, and fails for one list of many: set-up ended at the first try."""
+    machine.python("python3", "3.12", LACKS_VENV)
+    fits = machine.python("fits", "3.12").rename(machine.folder / "fits")
+    machine.script("bin/id", "#!/bin/bash\necho 0\n")
+    (machine.folder / "bin" / "cp").symlink_to(str(shutil.which("cp")))
+    machine.script(
+        "bin/apt-get",
+        APT,
+        failing=failing,
+        succeeds=succeeds,
+        fits=fits,
+        python=machine.folder / "bin/python3",
+    )
+    code, said = machine.set_up()
+    assert (code, said[-1], len(machine.heard("apt"))) == (0, "set-up: ready", tries)
+
+
+def test_what_an_update_of_lists_failed_for_is_told(machine: Machine) -> None:
+    machine.python("python3", "3.12", LACKS_VENV)
+    machine.script("bin/id", "#!/bin/bash\necho 0\n")
+    machine.script("bin/apt-get", APT, failing="E: no disk", succeeds=9, fits="/nowhere", python="/nowhere")
+    code, said = machine.set_up()
+    assert (code, said[-1].partition("apt-get: ")[2]) == (2, "E: no disk")
+
+
 # -- what is set up
 
 
@@ -291,6 +345,36 @@ def test_an_update_removes_the_environment_before_the_last_and_nothing_else(mach
             os.utime(folder, (0, 0))
     assert [folder.exists() for folder in made] == [False, True, True]
     assert (home / "venv-of-mine").exists()
+
+
+def test_an_environment_in_use_outlives_an_update_that_took_two_tries(machine: Machine) -> None:
+    """The first try had moved the link, so the second took the new one for the last."""
+    machine.python("python3", "3.12")
+    run, home = str(machine.checkout / "run.sh"), machine.checkout / ".kafka-daily"
+    assert machine.set_up()[0] == 0
+    last = (home / "venv").resolve()
+    os.utime(last, (0, 0))
+    machine.lock("test").write_text("# an update\n")
+    machine.script("java/bin/java", "#!/bin/bash\nexit 1\n")
+    assert machine.set_up(run, "setup")[0] == 2
+    machine.script("java/bin/java", JAVA)
+    assert machine.set_up(run, "setup")[0] == 0
+    assert last.exists()
+
+
+def test_an_old_environment_that_is_not_ours_to_remove_stops_nothing(machine: Machine) -> None:
+    """As root's, after `sudo ./run.sh setup`: it ended with 1 before `ready`, and well at the next try."""
+    machine.python("python3", "3.12")
+    old = machine.checkout / ".kafka-daily" / "venv-0123456789ab"
+    old.mkdir(parents=True)
+    os.utime(old, (0, 0))
+    refusing = '#!/bin/bash\n[[ $* != *venv-0123456789ab* ]] || exit 1\nexec "{ours}" "$@"\n'
+    ours = shutil.which("rm")
+    (machine.folder / "bin" / "rm").unlink()
+    machine.script("bin/rm", refusing, ours=ours)
+    code, said = machine.set_up()
+    assert (code, said[-1]) == (0, "set-up: ready")
+    assert old.exists()
 
 
 # -- pip's settings
