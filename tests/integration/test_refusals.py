@@ -11,6 +11,7 @@ import random
 import re
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -284,6 +285,16 @@ def test_a_local_lake_under_a_cluster(master: str, configured: Configured, comma
     refused(command(config, "run"), 2, "lake.shared", "tasks run elsewhere")
 
 
+def listens(servers: str) -> bool:
+    """Return whether anything takes a connection there."""
+    host, _, port = servers.partition(":")
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 def test_a_broker_that_dies_in_the_middle_of_a_run(
     make_broker: MakeBroker,
     configured: Configured,
@@ -325,6 +336,9 @@ def test_a_broker_that_dies_in_the_middle_of_a_run(
     own.resume()
     patient: Sections = {"kafka": {"bootstrap_servers": servers, "timeout": "30s"}}
     done = command(configured(name, patient), "run", "--date", str(FIRST))
+    if done.code == 12 and not listens(servers):  # Kafka itself may end over so long a pause
+        own.restart()
+        done = command(configured(name, patient), "run", "--date", str(FIRST))
     assert done.code == 0, done.err
     assert_exact(lake, words, [night(FIRST)])
 
