@@ -41,7 +41,7 @@ from jobs.day.execute import (
 from jobs.day.plan import PlannedRun, plan_with_retries
 from jobs.day.remake import remake
 from jobs.day.sizing import bytes_per_row
-from jobs.lake.late import finish_moves
+from jobs.lake.late import amended_by, finish_moves
 from jobs.lake.names import DAY_PREFIX, STAGED_DAY
 from jobs.stages import DayStages, Stage
 from offsets.contract import Accepted, Contract
@@ -66,7 +66,7 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     with pipeline.lake.lock(lock_holder(pipeline)):
-        removed = not pipeline.lake.has_manifest(day) and bool(pipeline.lake.amended_by(day))
+        removed = not pipeline.lake.has_manifest(day) and bool(amended_by(pipeline.lake, day))
         history = read_history(pipeline.lake, day, removed=removed)
         _require_nothing_accepted(pipeline, history)
         require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)

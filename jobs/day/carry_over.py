@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
-from jobs.lake.files import numbered_files, sha256_and_size
-from jobs.lake.late import late_moves
-from jobs.lake.names import DAY_PREFIX, NFS, OURS, RUN, below, day_of, day_ref, last
+from jobs.lake.files import is_link, numbered_files, sha256_and_size
+from jobs.lake.late import amended_by, late_moves
+from jobs.lake.names import DAY_PREFIX, NFS, OURS, RUN, below, day_of, day_ref, in_day, last
 from jobs.lake.port import Lake
 from offsets.commit_log import build_first, read_manifest
 from offsets.errors import AuditFailed, DayExists, LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
@@ -140,15 +140,10 @@ def unknown_files_in(lake: Lake, folder: str, history: History, topic: str) -> l
 
 def _is_ours(lake: Lake, ref: str, name: str, topic: str, day: date) -> bool:
     """Return whether a file that no manifest names was written by a run of the day."""
-    if _is_link(lake, ref) or not OURS.fullmatch(name):
+    if is_link(lake, ref) or not OURS.fullmatch(name):
         return False
     origin = _read_origin(lake, ref)
     return bool(RUN.search(name)) if origin is None else _is_from(origin, topic, day)
-
-
-def _is_link(lake: Lake, ref: str) -> bool:
-    entry = lake.stat(ref)
-    return bool(entry and entry.is_link)
 
 
 def _read_origin(lake: Lake, ref: str) -> Mapping[bytes, bytes] | None:
@@ -214,7 +209,7 @@ def offset_bounds(lake: Lake, history: History, topic: str) -> dict[int, tuple[i
     A footer that cannot be read is skipped.
     """
     edges: dict[int, tuple[int, int]] = {}
-    for ref in (*lake.files_below(day_ref(history.date)), *lake.amended_by(history.date)):
+    for ref in (*lake.files_below(day_ref(history.date)), *amended_by(lake, history.date)):
         origin = _read_origin(lake, ref) or {}
         with suppress(ValueError, KeyError, TypeError):
             if _is_from(origin, topic, history.date):
@@ -234,7 +229,7 @@ def _late_files(
         mixed = 0 < len(brought) < len(late)
         targets = [str(file.target) for file in brought]
         return brought, read_offsets(lake, targets) if mixed else None, own.revision + 1
-    refs = lake.amended_by(history.date)
+    refs = amended_by(lake, history.date)
     return tuple(_describe_late_file(lake, history, topic, ref) for ref in refs), read_offsets(lake, refs), 2
 
 
@@ -252,14 +247,14 @@ def _require_still_late(lake: Lake, settled: dict[int, Offsets], late: Sequence[
 
 def find_intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None = None) -> str | None:
     """Find a late file with the recorded contents: in its day, or else in the folder of its own run."""
-    refs = (*([file.target] if file.target else []), f"{day_ref(manifest.day.date)}/{file.path}")
+    refs = (*([file.target] if file.target else []), in_day(manifest.day.date, file.path))
     return next((ref for ref in refs if _digest(lake, ref) == (remade or file).sha256), None)
 
 
 def _digest(lake: Lake, ref: str) -> str | None:
     """Return a file's SHA-256; None if it cannot be read, or lies behind a link."""
     try:
-        if _is_link(lake, ref):
+        if is_link(lake, ref):
             return None
         with lake.open_file(ref) as file:
             return sha256_and_size(file)[0]

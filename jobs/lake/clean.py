@@ -42,9 +42,7 @@ def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = Non
             lake.discard(f"{STAGING_NAME}/{orphan.name}")
         # an orphan that could be renamed, but not removed, is still there under its new name
         names = {orphan.name.removeprefix(REMOVED) for orphan in found_orphans}
-        if remaining := [
-            orphan.name for orphan in lake.orphans() if orphan.name.removeprefix(REMOVED) in names
-        ]:
+        if remaining := [name for name in lake.staged_names() if name.removeprefix(REMOVED) in names]:
             raise StoreFailed(
                 expected=f"to remove {lake.place(f'{STAGING_NAME}/{remaining[0]}')}",
                 found="it is still there",

@@ -7,13 +7,23 @@ from collections.abc import Callable
 from io import SEEK_END, BufferedIOBase
 from itertools import count
 
-from jobs.lake.port import Files, NewFile
+from jobs.lake.port import Files, Lake, NewFile
 
 
 def numbered_files(lake: Files, folder: str) -> Callable[[], NewFile]:
     """Return a function that creates numbered files, one a call, in a folder of staging."""
     numbers = count()
     return lambda: lake.create_file(f"{folder}/{next(numbers):05d}.parquet.part")
+
+
+def is_link(lake: Lake, ref: str) -> bool:
+    """Return whether a symbolic link lies at a reference.
+
+    Raises:
+        StoreFailed: it cannot be looked at.
+    """
+    entry = lake.stat(ref)
+    return bool(entry and entry.is_link)
 
 
 def sha256_and_size(file: BufferedIOBase) -> tuple[str, int]:

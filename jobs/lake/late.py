@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
 
-from jobs.lake.names import day_ref, parent
+from jobs.lake.names import brought_by, in_day, parent
 from jobs.lake.port import Lake
 from offsets.errors import NotPublished, StoreFailed
 from offsets.manifest import DataFile, Manifest
@@ -21,7 +21,12 @@ def late_moves(manifest: Manifest) -> Iterator[tuple[DataFile, str, str]]:
     """Yield each late file that has a target, with its reference in its run's day and its target."""
     for file in manifest.files:
         if file.target:
-            yield file, f"{day_ref(manifest.day.date)}/{file.path}", file.target
+            yield file, in_day(manifest.day.date, file.path), file.target
+
+
+def amended_by(lake: Lake, day: date) -> list[str]:
+    """List the files that a day's run brought to earlier days."""
+    return [ref for ref in lake.late_files(lake.days(), day, None) if brought_by(ref) == day]
 
 
 def unfinished_moves(lake: Lake, newest: Manifest) -> Iterator[str]:

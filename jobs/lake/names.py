@@ -32,6 +32,11 @@ def day_ref(day: date | None) -> str:
     return f"{DAY_PREFIX}{day}"
 
 
+def in_day(day: date, name: str) -> str:
+    """Return the reference of a name below a day."""
+    return f"{day_ref(day)}/{name}"
+
+
 def part_name(run_id: str, number: int) -> str:
     """Return the name of a file of the day's own rows."""
     return f"part-{run_id}-{number:05d}.parquet"
@@ -49,7 +54,7 @@ def late_name(into: date, by: date, run_id: str, number: int) -> str:
 
 def late_target(into: date, name: str) -> str:
     """Return the reference of a late file in the day that it belongs to."""
-    return f"{day_ref(into)}/{last(name)}"
+    return in_day(into, last(name))
 
 
 def brought_by(ref: str) -> date | None:

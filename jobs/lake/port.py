@@ -152,16 +152,20 @@ class Lake(LedgerReader, Files, Protocol):
         """
         ...
 
-    def amended_by(self, day: date) -> list[str]:
-        """List the files that a day's run brought to earlier days."""
-        ...
-
     def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[str]:
         """List late files that runs of `by` or later brought into those days that changed from `since` on."""
         ...
 
     def lock_holder(self) -> LockHolder | None:
         """Return who took the lock last, without taking it; None if that is not known."""
+        ...
+
+    def staged_names(self) -> list[str]:
+        """List the names in staging, of live runs and of orphans, without looking into them.
+
+        Raises:
+            StoreFailed: staging cannot be listed.
+        """
         ...
 
     def orphans(self) -> list[Orphan]:

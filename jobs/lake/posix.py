@@ -19,7 +19,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
-from jobs.lake.names import DAY_PREFIX, LATE_NAME, STAGED_DAY, STAGING_NAME, day_ref, parent
+from jobs.lake.names import DAY_PREFIX, LATE_NAME, STAGED_DAY, STAGING_NAME, day_ref, in_day, parent
 from jobs.lake.port import DayContents, Entry, LockHolder, Orphan
 from jobs.lake.posix_file import PosixFile
 from jobs.lake.posix_staging import PROBE_NAME, describe_orphan, discard
@@ -79,7 +79,7 @@ class PosixLake:
             StoreFailed: it cannot be read, or it or its folder is a symbolic link.
         """
         place = Path(self.manifest_place(day))
-        self.require_no_link(f"{day_ref(day)}/{MANIFEST_NAME}")
+        self.require_no_link(in_day(day, MANIFEST_NAME))
         with store_errors(f"read {place}"), suppress(FileNotFoundError, NotADirectoryError):
             return place.read_bytes()
         return None
@@ -87,7 +87,7 @@ class PosixLake:
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
         """Read bytes of the file of long sets beside a day's manifest; no bytes if it is missing."""
         place = self.day_folder(day) / LISTS_NAME
-        self.require_no_link(f"{day_ref(day)}/{LISTS_NAME}")
+        self.require_no_link(in_day(day, LISTS_NAME))
         with store_errors(f"read {place}"), suppress(FileNotFoundError), place.open("rb") as file:
             file.seek(at)
             return file.read(size)
@@ -148,12 +148,6 @@ class PosixLake:
                     "place; only the lake's own folder may be a link.",
                 )
 
-    def amended_by(self, day: date) -> list[str]:
-        """List the files that a day's run brought to earlier days."""
-        folders = map(self.day_folder, self.days())
-        paths = (path for folder in folders for path in self._late_in(folder, day))
-        return self._refs(path for path in paths if path.name.startswith(f"late-{day}-"))
-
     def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[str]:
         """List late files that runs of `by` or later brought into those days that changed from `since` on."""
         # A new link in a folder sets its mtime and its ctime. `cp -a`, `rsync -a` and `tar` set an mtime
@@ -165,9 +159,6 @@ class PosixLake:
             stats = _stat(folder)
             if stats and (since is None or max(stats.st_ctime, stats.st_mtime) >= since.timestamp()):
                 paths += self._late_in(folder, by)
-        return self._refs(paths)
-
-    def _refs(self, paths: Iterable[Path]) -> list[str]:
         return sorted(path.relative_to(self.root).as_posix() for path in paths)
 
     def _late_in(self, folder: Path, by: date) -> list[Path]:
@@ -182,13 +173,18 @@ class PosixLake:
         attributes = _stat(Path(self.manifest_place(day)))
         return datetime.fromtimestamp(attributes.st_mtime, UTC) if attributes else None
 
-    def orphans(self) -> list[Orphan]:
-        """List the folders in staging, except those that a run removes meanwhile."""
+    def staged_names(self) -> list[str]:
+        """List the names in staging, in order."""
         staging = self.root / STAGING_NAME
         self.require_no_link(STAGING_NAME)
         with store_errors(f"list {staging}"), suppress(FileNotFoundError):
-            return [orphan for path in sorted(staging.iterdir()) if (orphan := describe_orphan(path))]
+            return sorted(path.name for path in staging.iterdir())
         return []
+
+    def orphans(self) -> list[Orphan]:
+        """List the folders in staging, except those that a run removes meanwhile."""
+        paths = (self.root / STAGING_NAME / name for name in self.staged_names())
+        return [orphan for path in paths if (orphan := describe_orphan(path))]
 
     # -- changing
 
@@ -316,7 +312,7 @@ class PosixLake:
 
         The file is never without a durable name.
         """
-        self.require_no_link(target.rpartition("/")[0])
+        self.require_no_link(parent(target))
         at_target, at_source = self.stat(target), self.stat(source)
         from_, to = self.root / source, self.root / target
         if at_source is None and at_target is not None:  # the target was durable before the source went

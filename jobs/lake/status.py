@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 
 from jobs.lake.late import unfinished_moves
-from jobs.lake.names import day_ref
+from jobs.lake.names import in_day
 from jobs.lake.port import Lake, LockHolder
 from offsets.commit_log import Ledger, read_chain, read_ledger, read_twice
 from offsets.manifest import DataFile, Manifest
@@ -88,7 +88,7 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
         due=now >= due_at(ledger, day),
         holder=holder,
         holder_alive=_is_alive(holder),
-        staged=tuple(orphan.name for orphan in lake.orphans()),
+        staged=tuple(lake.staged_names()),
     )
 
 
@@ -142,7 +142,7 @@ class FileLocation:
 
 def locate_file(lake: Lake, manifest: Manifest, file: DataFile) -> FileLocation:
     """Find the references at which a file of a manifest exists."""
-    source = f"{day_ref(manifest.day.date)}/{file.path}"
+    source = in_day(manifest.day.date, file.path)
     at_source, at_target = lake.stat(source), lake.stat(file.target) if file.target else None
     return FileLocation(
         source=source if at_source else None,

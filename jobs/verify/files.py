@@ -14,8 +14,8 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from jobs.lake.files import sha256_and_size
-from jobs.lake.names import DAY_PREFIX, NFS, below, brought_by, day_ref, last
+from jobs.lake.files import is_link, sha256_and_size
+from jobs.lake.names import DAY_PREFIX, NFS, below, brought_by, day_ref, in_day, last
 from jobs.lake.port import Files, Lake
 from jobs.lake.status import FileLocation, locate_file
 from jobs.task.result import ReadBack
@@ -54,7 +54,7 @@ def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> Name
         problem = _misplaced(lake, manifest, file, location, newest)
     except StoreFailed as refused:
         location = FileLocation(source=None, target=None, same=False)
-        own = lake.place(f"{day_ref(manifest.day.date)}/{file.path}")
+        own = lake.place(in_day(manifest.day.date, file.path))
         problem = as_problem(refused, f"{own}: cannot be read ({refused.found})")
     return NamedFile(
         manifest=manifest,
@@ -69,7 +69,7 @@ def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> Name
 def _misplaced(
     lake: Lake, manifest: Manifest, file: DataFile, location: FileLocation, newest: bool
 ) -> str | None:
-    own = lake.place(f"{day_ref(manifest.day.date)}/{file.path}")
+    own = lake.place(in_day(manifest.day.date, file.path))
     if file.target is None:
         return None if location.source else f"{own}: cannot be read (it is not there)"
     target = lake.place(file.target)
@@ -99,8 +99,8 @@ def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]
     for ref in sorted(refs):
         if below(ref, folder) in named or NFS.fullmatch(last(ref)):
             continue
-        path, entry = lake.place(ref), lake.stat(ref)
-        if entry and entry.is_link:
+        path = lake.place(ref)
+        if is_link(lake, ref):
             yield f"{path}: {LINK}"
             continue
         by = brought_by(ref)

@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from jobs.lake.files import is_link
 from jobs.lake.names import brought_by, day_ref
 from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
@@ -267,7 +268,7 @@ class _Run:
         if named.ref is None:
             return None, problems
         try:
-            if (entry := self._lake.stat(named.ref)) and entry.is_link:
+            if is_link(self._lake, named.ref):
                 return None, [*problems, f"{named.place}: {LINK}"]
             back = self._read_back(named.ref, named.file.sha256)
             problems += file_problems(named, back)

@@ -191,9 +191,6 @@ class MemoryLake:
     def require_no_link(self, ref: str) -> None:
         pass
 
-    def amended_by(self, day: date) -> list[str]:
-        return [ref for ref in self._late() if brought_by(ref) == day]
-
     def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[str]:
         folders = {day_ref(day) for day in into}
         late = ((ref, brought_by(ref)) for ref in self._late() if ref.split("/")[0] in folders)
@@ -205,9 +202,11 @@ class MemoryLake:
     def lock_holder(self) -> LockHolder | None:
         return None
 
+    def staged_names(self) -> list[str]:
+        return sorted({name.split("/")[1] for name in self.files_below(STAGING_NAME)} | self._store.staged)
+
     def orphans(self) -> list[Orphan]:
-        names = {name.split("/")[1] for name in self.files_below(STAGING_NAME)} | self._store.staged
-        return [self._orphan(name) for name in sorted(names)]
+        return [self._orphan(name) for name in self.staged_names()]
 
     def _orphan(self, name: str) -> Orphan:
         files = list(self.files_below(f"{STAGING_NAME}/{name}"))
