@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from jobs import config, logs
@@ -82,9 +83,11 @@ class Runtime:
         """Start nothing yet."""
         return self
 
-    def __exit__(self, *raised: object) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         """Stop Spark."""
-        self._stack.__exit__(*raised)  # type: ignore[arg-type]
+        self._stack.__exit__(kind, error, trace)
 
     def engine(self, settings: Settings) -> Engine:
         """Return Spark for one topic; the first one's `spark` section starts it."""

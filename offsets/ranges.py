@@ -90,7 +90,7 @@ class Offsets:
         """Return a set whose bytes are read each time it is compared, combined or iterated."""
         made = cls.__new__(cls)
         made._bits, made._read = None, read
-        made.listing = listing  # type: ignore[misc]
+        made.listing = listing  # type: ignore[misc]  # final, but this is its other constructor
         return made
 
     @property
@@ -254,4 +254,8 @@ def _canonical(ranges: Iterable[Iterable[int]]) -> BitMap64:
 
 def _first_repeated(offsets: array[int]) -> int:
     seen: set[int] = set()
-    return next(offset for offset in offsets if offset in seen or seen.add(offset))  # type: ignore[func-returns-value]
+    for offset in offsets:
+        if offset in seen:
+            return offset
+        seen.add(offset)
+    raise ValueError("no offset occurs twice")

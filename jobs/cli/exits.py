@@ -98,6 +98,7 @@ def _meaning(number: int) -> KafkaDailyError:
 class CommandGroup(TyperGroup):
     """The commands; wrong usage ends like any other error."""
 
+    # typer names click's options one by one; they are passed on as they are
     def main(self, args: Sequence[str] | None = None, **options: Any) -> Any:  # type: ignore[override]
         """Run a command, and exit with its code."""
         arguments = sys.argv[1:] if args is None else list(args)

@@ -209,7 +209,7 @@ class LakeSection(Section):
     )
     """How Parquet pages are compressed."""
     shared: Flag = Field(default=False, description="true or false")
-    """Say true where spark.master is a cluster and each node sees the path. A cluster is refused without
+    """True where spark.master is a cluster and each node sees the path. A cluster is refused without
     it."""
 
 

@@ -1,4 +1,4 @@
-"""Reading and numbering files of any kind of lake."""
+"""Reading, writing and numbering files of any kind of lake."""
 
 from __future__ import annotations
 
@@ -8,6 +8,39 @@ from io import SEEK_END, BufferedIOBase
 from itertools import count
 
 from jobs.lake.port import Files, Lake, NewFile
+
+
+class HashedFile:
+    """A file being written to any kind of lake: counts and hashes its bytes, and is what Arrow writes to."""
+
+    closed = False
+
+    def __init__(self, ref: str) -> None:
+        """Begin with no bytes."""
+        self.ref, self.size = ref, 0
+        self._hash = hashlib.sha256()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes."""
+        view = memoryview(data).cast("B")
+        self._hash.update(view)
+        self.size += len(view)
+        self._append(view)
+        return len(view)
+
+    def _append(self, view: memoryview) -> None:
+        raise NotImplementedError
+
+    def tell(self) -> int:
+        """Return the number of bytes written so far."""
+        return self.size
+
+    def flush(self) -> None:
+        """Do nothing: nothing is buffered here."""
+
+    def close(self) -> None:
+        """Mark the file closed, for Arrow alone: `make_durable` ends it."""
+        self.closed = True
 
 
 def numbered_files(lake: Files, folder: str) -> Callable[[], NewFile]:

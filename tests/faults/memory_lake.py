@@ -6,7 +6,6 @@ written is durable. `show` writes the lake to a folder for tests that read one.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
+from jobs.lake.files import HashedFile
 from jobs.lake.names import REMOVED, STAGED_DAY, STAGING_NAME, brought_by, day_ref, last
 from jobs.lake.port import DayContents, Entry, LockHolder, Orphan
 from offsets.errors import DayExists, LakeLocked, LedgerBroken, StoreFailed
@@ -97,40 +97,26 @@ class MemoryStore:
                 self.names[path.relative_to(folder).as_posix()] = text
 
 
-class MemoryFile:
-    """A file that is being written; implements `jobs.lake.port.NewFile`, and the methods that Arrow calls."""
-
-    closed = False
+class MemoryFile(HashedFile):
+    """A file that is being written to a lake in memory."""
 
     def __init__(self, store: MemoryStore, ref: str) -> None:
         """Take the name, which must be free."""
-        self.ref, self.size, self._store, self._text = ref, 0, store, bytearray()
+        super().__init__(ref)
+        self._store, self._text = store, bytearray()
         with store.change("create"):
             assert ref not in store.names
             store.names[ref] = self._text
 
-    def write(self, data: bytes | memoryview) -> int:
+    def _append(self, view: memoryview) -> None:
         """Append bytes; a dead process writes nothing, as in `tests/faults/store.py`."""
         if not self._store.dead:
             with self._store.change("write"):
-                self._text.extend(data)
-        self.size = len(self._text)
-        return len(memoryview(data).cast("B"))
-
-    def tell(self) -> int:
-        """Return the number of bytes written so far."""
-        return self.size
-
-    def flush(self) -> None:
-        """Do nothing: nothing is buffered."""
-
-    def close(self) -> None:
-        """Mark it closed, for Arrow."""
-        self.closed = True
+                self._text.extend(view)
 
     def make_durable(self) -> str:
         """Return the SHA-256 of the contents."""
-        return hashlib.sha256(self._text).hexdigest()
+        return self._hash.hexdigest()
 
 
 class MemoryLake:
