@@ -1,7 +1,7 @@
 """Writes docs/CONFIG.md and docs/MANIFEST.md from the code: `python -m tests.documents`.
 
 Relies on the text below each field: of the config's schema, and of the values that a manifest is made of.
-tests/unit/test_documents.py fails where a file is not what this writes, or a field has no text.
+tests/unit/project/test_documents.py fails where a file is not what this writes, or a field has no text.
 """
 
 from __future__ import annotations

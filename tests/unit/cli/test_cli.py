@@ -457,7 +457,7 @@ def test_orphans_are_listed_and_removed_when_told_to(config: Path, lake: Path) -
 def process(*arguments: object, **extra: Any) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "jobs", *map(str, arguments)]
     return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[2], **extra
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=Path(__file__).parents[3], **extra
     )
 
 
@@ -488,7 +488,7 @@ def in_a_process(
     return subprocess.run(
         ["bash", "-c", command, "bash", *python],
         capture_output=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=False,
     )
 
@@ -566,7 +566,7 @@ def test_a_missing_right_is_an_error_of_its_own(
     command = [*(WITHOUT_RIGHTS if os.geteuid() == 0 else []), sys.executable, "-m", "jobs"]
     arguments = ["run", "--date", str(FIRST), "--json", "--config", str(config)]
     done = subprocess.run(
-        [*command, *arguments], capture_output=True, cwd=Path(__file__).parents[2], check=False
+        [*command, *arguments], capture_output=True, cwd=Path(__file__).parents[3], check=False
     )
     (config.parent / what).chmod(0o700)
     assert done.returncode == code, done.stderr.decode()
@@ -596,7 +596,7 @@ def test_a_bug_ends_with_70_and_a_traceback(config: Path, lake: Path) -> None:
     child = subprocess.run(
         [sys.executable, "-c", code, "status", "--config", config],
         capture_output=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=False,
     )
     assert child.returncode == 70
@@ -653,7 +653,7 @@ def test_a_signal_while_an_error_is_told_changes_nothing(second: signal.Signals,
     child = subprocess.run(
         [sys.executable, "-c", code, "status", "--json", "--config", tmp_path / "none.yaml"],
         capture_output=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=False,
     )
     assert (child.returncode, json.loads(child.stdout)["error"]) == (2, "ConfigError")
@@ -676,7 +676,7 @@ def test_two_signals_that_waited_end_a_command_with_its_message() -> None:
     child = subprocess.run(
         [sys.executable, "-c", SIGNALS_THAT_WAIT, "status", "--json"],
         capture_output=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=False,
     )
     assert child.returncode == 143, child.stderr
@@ -689,7 +689,7 @@ def test_a_signal_after_the_message_changes_no_exit_code() -> None:
     child = subprocess.run(
         [sys.executable, "-c", late + "from jobs.cli.commands import main; main()", "status", "--json"],
         capture_output=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=False,
     )
     assert (child.returncode, json.loads(child.stdout)["exit_code"]) == (2, 2)
@@ -705,7 +705,7 @@ def test_a_command_whose_error_nobody_reads_can_be_ended(number: signal.Signals,
             pass
     os.set_blocking(writer, True)
     command = [sys.executable, "-m", "jobs", "status", "--json", "--config", str(tmp_path / "none.yaml")]
-    here = Path(__file__).parents[2]
+    here = Path(__file__).parents[3]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=writer, cwd=here) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"{\n"
@@ -724,7 +724,7 @@ def test_an_error_has_its_code_where_python_drops_docstrings(tmp_path: Path) -> 
     child = subprocess.run(
         [sys.executable, "-OO", "-m", "jobs", "status", "--json", "--config", tmp_path / "none.yaml"],
         capture_output=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=False,
     )
     assert (child.returncode, json.loads(child.stdout or "{}").get("title")) == (2, "ConfigError")
@@ -733,7 +733,7 @@ def test_an_error_has_its_code_where_python_drops_docstrings(tmp_path: Path) -> 
 def test_ctrl_c_while_the_program_loads_is_no_traceback(tmp_path: Path) -> None:
     text = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(20)"
     (tmp_path / "structlog.py").write_text(text)
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[3])])
     child = subprocess.run(
         [sys.executable, "-P", "-m", "jobs", "status"],
         env=os.environ | {"PYTHONPATH": path},
@@ -748,7 +748,7 @@ def test_a_folder_that_was_removed_can_be_where_we_are_called(tmp_path: Path) ->
     gone = 'mkdir gone; cd gone; rmdir ../gone; exec "$@"'
     show = "import os, jobs.cli.commands as m; m.app = lambda **_: print(os.getcwd()); m.main()"
     command = ["sh", "-c", gone, "sh", sys.executable, "-P", "-c", show]  # no more than the program has
-    here = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    here = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (0, b"/\n"), done.stderr
 
@@ -778,7 +778,7 @@ def test_a_committed_day_is_done_in_a_moment_without_spark_or_kafka(config: Path
     child = subprocess.run(
         [sys.executable, "-c", code, "run", "--config", config, "--date", str(FIRST), "--json"],
         capture_output=True,
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         check=False,
         env={**os.environ, "KAFKA_DAILY_LOG": "WARNING"},
     )

@@ -29,7 +29,7 @@ from jobs.record.rules import RecordFormat, TimeFormat, Tombstones
 from offsets.errors import ConfigError
 from tests.support.config_text import SMALLEST
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "conf" / "example.yaml"
 HUNTER = "hunter2-Zq9"
 

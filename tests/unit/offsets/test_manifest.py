@@ -22,7 +22,7 @@ from offsets.manifest_text import _checksum, from_json, lists_of, require_lists,
 from offsets.ranges import Offsets
 from tests.support import manifests
 
-FROZEN = Path(__file__).parents[1] / "data"
+FROZEN = Path(__file__).parents[2] / "data"
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 counts = st.integers(0, 2**63 - 1)

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.processes import descendants, lives, until
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DAEMON = """#!/bin/sh
 exec "{python}" -c '
 import pathlib, socket, sys, time

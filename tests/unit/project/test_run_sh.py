@@ -23,7 +23,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PROGRAMS = (
     "awk bash cat cut dirname env find flock id ln locale mkdir mv readlink rm sed sha256sum tail touch wc"
 )
