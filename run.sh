@@ -15,7 +15,7 @@ case " $* " in
   " demo "* | " soak "* | " setup demo "* | " setup soak "*) needs+=(broker) ;;
 esac
 
-say() { printf 'set-up: %s\n' "$*" >&2; }
+say() { printf 'set-up: %s\n' "$*" >&2 || true; } # nobody may be there to hear it
 die() { say "$@" && exit 2; }
 
 # ---------------------------------------------------------------- what is there
@@ -37,7 +37,7 @@ stamp_of() { # sets the file of a part's stamp, and what is in it once the part 
 stamped() {
   stamp_of "$1"
   case $1 in
-    java) java_known && { [[ $command != setup ]] || java_remembered; } ;;
+    java) java_known && { [[ $command != setup || ! -w $home ]] || java_remembered; } ;; # what cannot be kept is as it is
     env) [[ -x $venv/bin/python && -f $stamp_file ]] ;; # a Python that is gone leaves a link to nothing
     *) [[ -f $stamp_file && $(<"$stamp_file") == "$stamp" ]] ;;
   esac
@@ -67,7 +67,7 @@ java_known() { # sets java_home from JAVA_HOME, else from the last set-up
   fi
 }
 
-java_remembered() { [[ -s $home/java-home && $(<"$home/java-home") == "$java_home" ]]; }
+java_remembered() { [[ -s $home/java-home && $(<"$home/java-home") -ef $java_home ]]; }
 
 java_search() {
   local of_path
@@ -79,7 +79,7 @@ java_search() {
 }
 
 find_java() {
-  java_search || { apt_install {openjdk-17,openjdk-21,default}-jre-headless && java_search; } ||
+  java_search || apt_install java_search {openjdk-17,openjdk-21,default}-jre-headless ||
     die "Java 17 to 23 is needed; JAVA_HOME, the path and /usr/lib/jvm have none that fits. Install one (Debian, Ubuntu:" \
       "apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one. apt-get: ${cause:-not tried}"
   say "Java: $java_home"
@@ -103,22 +103,25 @@ python_search() { # the first Python that fits; else sets unfit to those found, 
 }
 
 find_python() {
-  python_search || { apt_install python3-venv && python_search; } ||
+  # the system's own, for which python3-venv is, may be too old or too new
+  python_search || apt_install python_search python3-venv python3.{13,12,11}-venv ||
     die "Python 3.11, 3.12 or 3.13 with venv is needed; on the path and in ~/.pyenv there is ${unfit:-none}." \
       "Install one of these (Debian, Ubuntu: venv is in python3-venv). apt-get: ${cause:-not tried}"
 }
 
 # ---------------------------------------------------------------- installing
 
-apt_install() { # the first of these packages that can be had
+apt_install() { # $1: what succeeds once one of these packages, which are tried in turn, is there
   [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null || return 1
   # dpkg wants the system's own programs, which cron's path does not have.
   local -x PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
-  local package stale='' apt=(apt-get -o DPkg::Lock::Timeout=300)
+  local package found=$1 stale='' apt=(apt-get -o DPkg::Lock::Timeout=300)
   again "${apt[@]}" update || stale=$cause # one list of many may be gone, and no timeout is for the lists' own lock
-  for package; do
+  for package in "${@:2}"; do
     say "installing $package with apt-get"
-    again "${apt[@]}" install -y --no-install-recommends "$package" && return
+    again "${apt[@]}" install -y --no-install-recommends "$package" || continue
+    ! "$found" || return 0
+    cause="$package does not help"
   done
   cause=${stale:-$cause}
   return 1
@@ -136,38 +139,61 @@ why() {
 }
 
 again() { # a command, tried again where it was the network that failed, or another's lock; sets cause
-  local attempt start
-  local passing='to lock |connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host '
-  for attempt in 1 2 3; do
+  local attempt start lock='(get|to) lock |lock directory'
+  local passing="$lock|connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host "
+  for attempt in {1..30}; do
     start=$(wc -l <"$log")
     "$@" </dev/null >>"$log" 2>&1 && return
     cause=$(tail -n "+$((start + 1))" "$log" | why)
-    ((attempt < 3)) && [[ ${cause,,} =~ $passing ]] || return 1
-    say "trying again in $((attempt * 4)) s: $cause"
-    sleep $((attempt * 4))
+    [[ ${cause,,} =~ $lock ]] || ((attempt < 3)) && [[ ${cause,,} =~ $passing ]] && ((attempt < 30)) || return 1
+    ((attempt > 3)) || say "trying again in $((attempt * 4)) s: $cause"
+    sleep $((attempt < 4 ? attempt * 4 : 10))
   done
 }
 
-must() {
-  again "$@" && return
+stopped() {
   say "$cause"
   die "It stopped at that; $log has all of it. What is there is kept: run this again once the cause is gone."
 }
 
-# The user's pip settings, in variables or files, say where packages come from. What would install elsewhere, or
-# something else than the lock says, is overridden.
-sources=' INDEX_URL EXTRA_INDEX_URL NO_INDEX FIND_LINKS TRUSTED_HOST CERT CLIENT_CERT PROXY KEYRING_PROVIDER CONFIG_FILE
- TIMEOUT DEFAULT_TIMEOUT RETRIES CACHE_DIR NO_CACHE_DIR USE_FEATURE USE_DEPRECATED '
+must() { again "$@" || stopped; }
+
+# The user's pip settings, in variables or files, say where packages come from. All others are passed over: what would
+# install elsewhere, or something else than the lock says.
+sources='import ast, os, shlex, subprocess, sys
+kept = """index-url extra-index-url no-index find-links trusted-host cert client-cert proxy keyring-provider timeout
+default-timeout retries cache-dir no-cache-dir use-feature use-deprecated""".split()
+whole = dict.fromkeys(["PIP_QUIET", "PIP_VERBOSE", "PIP_GLOBAL", "PIP_USER", "PIP_SITE"], "0")  # of the list, nothing hidden
+whole |= {"PIP_LOG": os.devnull, "PIP_PYTHON": sys.executable}
+settings = subprocess.run([sys.executable, "-I", "-m", "pip", "config", "list"], env=os.environ | whole,
+                          stdout=subprocess.PIPE, text=True)
+found = {}
+for section in ("global", "install", ":env:"):  # the later one holds, as for pip
+    for line in settings.stdout.splitlines():
+        name, _, value = line.partition("=")
+        if name.startswith(section + ".") and name[len(section) + 1:] in kept:
+            found[name[len(section) + 1:]] = ast.literal_eval(value)
+for name, value in found.items():
+    print("export PIP_" + name.replace("-", "_").upper() + "=" + shlex.quote(value))
+sys.exit(settings.returncode)'
+
+pip_settings() {
+  local name found
+  found=$("$venv/bin/python" -I -c "$sources" 2>>"$log") || {
+    cause=$(why <"$log")
+    stopped
+  }
+  for name in "${!PIP_@}"; do unset "$name"; done
+  eval "$found"
+  export PIP_CONFIG_FILE=/dev/null
+}
+
 pip_install() {
-  local name
-  for name in "${!PIP_@}"; do
-    [[ $sources == *[[:space:]]"${name#PIP_}"[[:space:]]* ]] || unset "$name"
-  done
   # What is built is built below the environment: what a killed set-up leaves goes with it.
-  local -x PIP_CONSTRAINT=/dev/null PIP_REQUIREMENT=/dev/null PIP_REQUIRE_HASHES=0 TMPDIR=$venv/tmp PYTHONWARNINGS=
+  local -x TMPDIR=$venv/tmp PYTHONWARNINGS=
   mkdir -p "$TMPDIR"
+  pip_settings
   must "$venv/bin/python" -I -m pip --disable-pip-version-check --no-input install --progress-bar off \
-    --no-user --target= --prefix="$venv" --no-binary=:none: --only-binary=:none: \
     --no-deps --use-pep517 --no-build-isolation "$@"
   rm -rf "$TMPDIR"
 }
@@ -212,7 +238,14 @@ make_classes() { # by which Java starts sooner; it can be done without
     say "they could not be kept, so Spark starts some seconds later; see $log. To try again: rm '$venv/.classes-stamp'"
 }
 
+unforeseen() { # $1: the code that a command ended with, whose own words stand above; 2: all was said
+  (($1 == 2)) || say "It stopped at that. What is there is kept: run this again once the cause is gone."
+  exit 2
+}
+
 set_up() {
+  set -E
+  trap 'unforeseen $?' ERR
   { mkdir -p "$home" && : >>"$home/.lock"; } 2>/dev/null ||
     die "cannot write $home. Set KAFKA_DAILY_HOME to a folder that can be written."
   exec 9>>"$home/.lock"
@@ -222,6 +255,8 @@ set_up() {
   }
   complete || make_missing # the other one may have done it
   exec 9>&-
+  trap - ERR
+  set +E
 }
 
 make_missing() {
@@ -231,7 +266,8 @@ make_missing() {
   for part in "${needs[@]}"; do
     if [[ $part == java ]]; then # also where JAVA_HOME names it: cron does not know that
       java_known || find_java
-      printf '%s\n' "$java_home" >"$home/java-home"
+      printf '%s\n' "$java_home" >"$home/.java-home-new"
+      mv -T "$home/.java-home-new" "$home/java-home"
       continue
     fi
     stamped "$part" && continue

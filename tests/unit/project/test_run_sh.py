@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import tomllib
 import zipfile
@@ -22,6 +23,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
+
+from tests.support.unprivileged import NOBODY
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = (
@@ -42,11 +45,13 @@ JAVA = """#!/bin/bash
 APT = """#!/bin/bash
 [[ $3 != update ]] || echo update >>"{said}/apt"
 [[ $3 != update || $(wc -l <"{said}/apt") -ge {succeeds} ]] || { echo "{failing}" && exit 100; }
-[[ $3 != install ]] || cp "{fits}" "{python}"
+[[ $3 != install ]] || echo "${*: -1}" >>"{said}/installed"
+[[ $3 != install || ${*: -1} != {helping} ]] || cp "{fits}" "{python}"
 """
 LACKS_VENV = 'sys.modules["ensurepip"] = None'
 
 SAYING_PIP = """#!/bin/bash
+[[ $2 != -c ]] || exec "{real}" "$@"
 echo "$@" >>"{said}/pip"
 env >>"{said}/environment"
 touch "{said}/begun"
@@ -54,12 +59,14 @@ while [[ -e "{said}/wait" ]]; do "{sleep}" 0.02; done
 [[ ! -e "{said}/output" ]] || { cat "{said}/output" && exit 1; }
 """
 REAL_PIP = """#!/bin/bash
+[[ $2 != -c ]] || exec "{real}" "$@"
 [[ $* == *run.txt* ]] || exit 0
 "{real}" -I -m venv --without-pip "{said}/real"
 exec "{said}/real/bin/python" -I -c 'import runpy, sys; sys.path.append(sys.argv.pop(1))
 runpy.run_module("pip", run_name="__main__", alter_sys=True)' "{site}" "${@:4}"
 """
 TOOLS_PIP = """#!/bin/bash
+[[ $2 != -c ]] || exec "{real}" "$@"
 [[ $* == *test.txt* ]] || exit 0
 "{real}" -I -m venv --without-pip "{said}/real"
 exec "{said}/real/bin/python" -I -c 'import runpy, sys; sys.path += sys.argv[1:3]; del sys.argv[1:3]
@@ -102,18 +109,34 @@ class Machine:
     def python(self, name: str, version: str, lacks: str = "") -> Path:
         return self.script(f"bin/{name}", PYTHON, version=version.replace(".", ", "), lacks=lacks)
 
-    def start(self, *command: str, **extra: str) -> subprocess.Popen[str]:
+    def apt(self, helping: str, failing: str = "", succeeds: int = 1) -> None:
+        """Make this user root, with a Python that lacks venv until one package is installed."""
+        python = self.python("python3", "3.12", LACKS_VENV)
+        fits = self.python("fits", "3.12").rename(self.folder / "fits")
+        self.script("bin/id", "#!/bin/bash\necho 0\n")
+        (self.folder / "bin" / "cp").symlink_to(str(shutil.which("cp")))
+        filled = {
+            "helping": helping,
+            "failing": failing,
+            "succeeds": succeeds,
+            "fits": fits,
+            "python": python,
+        }
+        self.script("bin/apt-get", APT, **filled)
+
+    def start(self, *command: str, user: int | None = None, **extra: str) -> subprocess.Popen[str]:
         environment = {"HOME": self.folder, "PATH": self.folder / "bin", "JAVA_HOME": self.folder / "java"}
         return subprocess.Popen(
             command or [self.checkout / "run.sh", "setup", "env"],
             env={key: str(value) for key, value in environment.items()} | extra,
             cwd=self.folder,
+            user=user,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def set_up(self, *command: str, **extra: str) -> tuple[int, list[str]]:
-        with self.start(*command, **extra) as child:
+    def set_up(self, *command: str, user: int | None = None, **extra: str) -> tuple[int, list[str]]:
+        with self.start(*command, user=user, **extra) as child:
             said = child.communicate()[1]
         return child.returncode, said.splitlines()
 
@@ -221,6 +244,27 @@ def test_a_set_up_by_another_java_remembers_it(machine: Machine) -> None:
     assert machine.set_up(run, "setup", JAVA_HOME="") == (0, [])
 
 
+def test_the_same_java_by_another_name_is_no_other_one(machine: Machine) -> None:
+    """A set-up with everything in place failed where the home could not be written."""
+    machine.python("python3", "3.12")
+    run = str(machine.checkout / "run.sh")
+    assert machine.set_up(run, "setup")[0] == 0
+    assert machine.set_up(run, "setup", JAVA_HOME=f"{machine.folder}/java/") == (0, [])
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="another user's home takes two users")
+def test_another_java_than_that_of_a_home_which_is_not_ours_is_taken(machine: Machine) -> None:
+    with tempfile.TemporaryDirectory() as open_to_all:
+        Path(open_to_all).chmod(0o755)
+        theirs = Machine(Path(open_to_all) / "theirs")
+        theirs.python("python3", "3.12")
+        run = str(theirs.checkout / "run.sh")
+        assert theirs.set_up(run, "setup")[0] == 0
+        shutil.copytree(theirs.folder / "java", theirs.folder / "newer")
+        newer = str(theirs.folder / "newer")
+        assert theirs.set_up(run, "setup", user=NOBODY, JAVA_HOME=newer) == (0, [])
+
+
 # -- what apt-get says
 
 
@@ -228,36 +272,39 @@ def test_a_set_up_by_another_java_remembers_it(machine: Machine) -> None:
     "failing, succeeds, tries",
     [
         ("E: Unable to lock directory /var/lib/apt/lists/", 2, 2),
+        ("E: Could not get lock /var/lib/apt/lists/lock. It is held by process 7 (apt-get)", 20, 20),
         ("E: The repository 'file:/theirs Release' does not have a Release file.", 9, 1),
     ],
-    ids=["another is at it", "somebody's repository is gone"],
+    ids=["another is at it", "another is long at it", "somebody's repository is gone"],
 )
 def test_an_update_of_lists_that_fails_stops_no_installation(
     failing: str, succeeds: int, tries: int, machine: Machine
 ) -> None:
     """apt-get waits for dpkg's lock alone, and fails for one list of many: set-up ended at the first try."""
-    machine.python("python3", "3.12", LACKS_VENV)
-    fits = machine.python("fits", "3.12").rename(machine.folder / "fits")
-    machine.script("bin/id", "#!/bin/bash\necho 0\n")
-    (machine.folder / "bin" / "cp").symlink_to(str(shutil.which("cp")))
-    machine.script(
-        "bin/apt-get",
-        APT,
-        failing=failing,
-        succeeds=succeeds,
-        fits=fits,
-        python=machine.folder / "bin/python3",
-    )
+    machine.apt("python3-venv", failing, succeeds)
     code, said = machine.set_up()
     assert (code, said[-1], len(machine.heard("apt"))) == (0, "set-up: ready", tries)
+    assert len(said) < 9
 
 
 def test_what_an_update_of_lists_failed_for_is_told(machine: Machine) -> None:
-    machine.python("python3", "3.12", LACKS_VENV)
-    machine.script("bin/id", "#!/bin/bash\necho 0\n")
-    machine.script("bin/apt-get", APT, failing="E: no disk", succeeds=9, fits="/nowhere", python="/nowhere")
+    machine.apt("none", "E: no disk", 9)
     code, said = machine.set_up()
     assert (code, said[-1].partition("apt-get: ")[2]) == (2, "E: no disk")
+
+
+def test_a_python_beside_the_system_s_own_gets_its_venv(machine: Machine) -> None:
+    """`python3-venv` is for the system's `python3` alone, which was too old: code 2, at each try."""
+    machine.apt("python3.12-venv")
+    assert machine.set_up()[0] == 0
+    assert machine.heard("installed") == ["python3-venv", "python3.13-venv", "python3.12-venv"]
+
+
+def test_what_was_installed_in_vain_is_told(machine: Machine) -> None:
+    """The message said `not tried`."""
+    machine.apt("none")
+    code, said = machine.set_up()
+    assert (code, said[-1].partition("apt-get: ")[2]) == (2, "python3.11-venv does not help")
 
 
 # -- what is set up
@@ -390,7 +437,9 @@ def test_settings_that_install_elsewhere_do_not_reach_pip(machine: Machine) -> N
     file = machine.folder / "pip.conf"
     file.write_text(
         f"[global]\nno-index = true\nfind-links = {wheel.parent.as_uri()}\nno-binary = :all:\n"
-        "[install]\nuser = true\nconstraint = /nowhere\nrequire-hashes = true\n"
+        "[install]\nuser = true\nconstraint = /nowhere\nrequire-hashes = true\nbuild-constraint = /nowhere\n"
+        f"root = {machine.folder}/elsewhere\ndry-run = true\nquiet = 3\n"
+        "[config]\nquiet = 3\nlog = /nowhere/log\n"
     )
     elsewhere = str(machine.folder / "elsewhere")
     code, said = machine.set_up(
@@ -407,9 +456,7 @@ def test_settings_that_install_elsewhere_do_not_reach_pip(machine: Machine) -> N
         PYTHONPATH="/nowhere",
     )
     assert code == 0, said
-    assert [path.name for path in machine.checkout.glob(".kafka-daily/venv-*/lib/*/*/small.py")] == [
-        "small.py"
-    ]
+    assert len(list(machine.said.glob("real/lib/*/*/small.py"))) == 1
     assert not Path(elsewhere).exists()
 
 
@@ -426,7 +473,7 @@ def test_settings_that_say_where_packages_come_from_reach_pip(machine: Machine) 
     assert machine.set_up(**kept, **dropped)[0] == 0
     heard = machine.heard("environment")
     assert all(f"{name}={value}" in heard for name, value in kept.items())
-    assert "PIP_REQUIRE_HASHES=0" in heard  # a file's would refuse the checkout itself
+    assert "PIP_CONFIG_FILE=/dev/null" in heard
     assert not [line for line in heard if line.partition("=")[0] in dropped]
 
 
@@ -515,6 +562,26 @@ def test_a_home_that_cannot_be_written_is_named(machine: Machine) -> None:
     assert "cannot write /dev/null/home" in said[0]
 
 
+@pytest.mark.parametrize("program, when", [("rm", "*.spark-new"), ("mv", "*java-home*")])
+def test_what_nobody_foresaw_ends_with_our_code_too(program: str, when: str, machine: Machine) -> None:
+    """As jars of root's in our home: it ended with 1 and with rm's words alone."""
+    machine.python("python3", "3.12")
+    refusing = '#!/bin/bash\n[[ $* != {when} ]] || { echo "no rights" >&2; exit 1; }\nexec "{ours}" "$@"\n'
+    ours = shutil.which(program)
+    (machine.folder / "bin" / program).unlink()
+    machine.script(f"bin/{program}", refusing, ours=ours, when=when)
+    code, said = machine.set_up(str(machine.checkout / "run.sh"), "setup")
+    assert (code, said[-2]) == (2, "no rights")
+    assert "It stopped at that." in said[-1]
+
+
+def test_a_set_up_that_nobody_can_hear_does_its_work(machine: Machine) -> None:
+    machine.python("python3", "3.12")
+    run = f'"{machine.checkout}/run.sh" setup env 2>&-'
+    assert machine.set_up("/bin/bash", "-c", run) == (0, [])
+    assert (machine.checkout / ".kafka-daily" / "venv").exists()
+
+
 # -- kills, and two at once
 
 
@@ -554,7 +621,7 @@ def test_a_tool_that_was_installed_by_half_is_installed_whole(machine: Machine) 
     found = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": wheel.parent.as_uri()}
     code, said = machine.set_up(run, "setup", "test", **found)
     assert code == 0, said
-    assert (theirs / "small.py").exists()
+    assert len(list(machine.said.glob("real/lib/*/*/small.py"))) == 1
 
 
 def test_what_comes_after_the_last_part_is_done_after_a_kill_too(machine: Machine) -> None:
