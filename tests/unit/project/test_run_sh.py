@@ -79,6 +79,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.checkout, self.said = folder, folder / "a checkout", folder / "said"
+        self.user: int | None = None
         for made in (self.checkout / "conf" / "lock", self.said, folder / "bin", folder / "java" / "bin"):
             made.mkdir(parents=True)
         for name in ("run.sh", "pyproject.toml", "conf/ivy.xml", "conf/ivysettings.xml"):
@@ -124,19 +125,19 @@ class Machine:
         }
         self.script("bin/apt-get", APT, **filled)
 
-    def start(self, *command: str, user: int | None = None, **extra: str) -> subprocess.Popen[str]:
+    def start(self, *command: str, **extra: str) -> subprocess.Popen[str]:
         environment = {"HOME": self.folder, "PATH": self.folder / "bin", "JAVA_HOME": self.folder / "java"}
         return subprocess.Popen(
             command or [self.checkout / "run.sh", "setup", "env"],
             env={key: str(value) for key, value in environment.items()} | extra,
             cwd=self.folder,
-            user=user,
+            user=self.user,
             stderr=subprocess.PIPE,
             text=True,
         )
 
-    def set_up(self, *command: str, user: int | None = None, **extra: str) -> tuple[int, list[str]]:
-        with self.start(*command, user=user, **extra) as child:
+    def set_up(self, *command: str, **extra: str) -> tuple[int, list[str]]:
+        with self.start(*command, **extra) as child:
             said = child.communicate()[1]
         return child.returncode, said.splitlines()
 
@@ -262,7 +263,8 @@ def test_another_java_than_that_of_a_home_which_is_not_ours_is_taken(machine: Ma
         assert theirs.set_up(run, "setup")[0] == 0
         shutil.copytree(theirs.folder / "java", theirs.folder / "newer")
         newer = str(theirs.folder / "newer")
-        assert theirs.set_up(run, "setup", user=NOBODY, JAVA_HOME=newer) == (0, [])
+        theirs.user = NOBODY
+        assert theirs.set_up(run, "setup", JAVA_HOME=newer) == (0, [])
 
 
 # -- what apt-get says
