@@ -29,6 +29,7 @@ from jobs.day.carry_over import (
     unknown_files_in,
 )
 from jobs.day.compare import require_same_verdicts, with_recorded_anchors
+from jobs.day.contract import accepted_changes
 from jobs.day.execute import (
     audit_day,
     file_options,
@@ -44,9 +45,9 @@ from jobs.day.sizing import bytes_per_row
 from jobs.lake.late import amended_by, finish_moves
 from jobs.lake.names import DAY_PREFIX, STAGED_DAY
 from jobs.stages import DayStages, Stage
-from offsets.contract import Accepted, Contract
+from offsets.contract import Accepted
 from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compacted
-from offsets.errors import ConfigError, ContractChanged, OffsetsLost, StoreFailed, TopicChanged
+from offsets.errors import ConfigError, OffsetsLost, StoreFailed, TopicChanged
 from offsets.manifest import DataFile, Manifest
 from offsets.neighbours import History, RecordedDay, read_history
 from offsets.plan import offsets_to_read
@@ -234,27 +235,20 @@ def _plan_recorded_spans(pipeline: Pipeline, history: History, recorded: Recorde
     contract = pipeline.settings.rules.contract(
         pipeline.settings.day.zone, (earlier or (recorded.day,))[0].date
     )
-    changes = _accepted_changes(pipeline, contract, recorded)
+    changes = accepted_changes(
+        pipeline,
+        recorded.contract,
+        contract,
+        expected=f"the contract of {recorded.day.date}",
+        do="Undo the change, or decode the day again under the new contract with --accept-contract.",
+    )
+    new = [change.text for change in changes if change.text not in old.contract]
     return recorded.plan(
         earlier=earlier,
         contract=contract,
-        accepted=replace(
-            old, contract=(*old.contract, *(change for change in changes if change not in old.contract))
-        ),
+        accepted=replace(old, contract=(*old.contract, *new)),
         cleanup_policy=policy,
     )
-
-
-def _accepted_changes(pipeline: Pipeline, contract: Contract, recorded: RecordedDay) -> tuple[str, ...]:
-    changes = contract.changes_from(recorded.contract)
-    if changes and not pipeline.accept.contract:
-        raise ContractChanged(
-            expected=f"the contract of {recorded.day.date}",
-            found="; ".join(changes),
-            do="Undo the change, or decode the day again under the new contract with --accept-contract.",
-            changes=list(changes),
-        )
-    return changes
 
 
 def _exchange(

@@ -72,6 +72,8 @@ class Terms:
     headroom: timedelta
     future: timedelta
     contract: Contract
+    changes: tuple[str, ...] = ()
+    """How the contract differs from that of the day before, each as `term: old -> new`; all accepted."""
     accept: Accept = field(default_factory=Accept)
 
 
@@ -108,7 +110,7 @@ def plan_day(*, day: Day, ledger: Ledger, survey: Survey, terms: Terms, now: dat
     """
     require_over(day, terms.grace, now)
     before = ledger.newest
-    changes = _contract_changes(day, before, terms)
+    changes = terms.changes + _changed_start(day, before, terms)
     _check_identity(before, survey)
     policy = after_compaction(survey.topic.cleanup_policy, before.cleanup_policy if before else None)
     checkpoints = {part.partition: part for part in before.next.partitions} if before else None
@@ -162,23 +164,19 @@ def next_checkpoint(plan: DayPlan, later: Mapping[int, Offsets], last: Mapping[i
     return Checkpoint(topic=plan.topic, partitions=tuple(parts))
 
 
-def _contract_changes(day: Day, before: Manifest | None, terms: Terms) -> tuple[str, ...]:
-    if before is None:
-        return ()
-    changes = terms.contract.changes_from(before.contract)
+def _changed_start(day: Day, before: Manifest | None, terms: Terms) -> tuple[str, ...]:
     by_rules = midnight(day.date, terms.zone)
-    if by_rules != day.start:
-        changes += (
-            f"day.start: {day.start.isoformat()} recorded -> {by_rules.isoformat()} by today's zone rules",
-        )
-    if changes and not terms.accept.contract:
+    if before is None or by_rules == day.start:
+        return ()
+    change = f"day.start: {day.start.isoformat()} recorded -> {by_rules.isoformat()} by today's zone rules"
+    if not terms.accept.contract:
         raise ContractChanged(
             expected=f"the contract of {before.day.date}",
-            found="; ".join(changes),
+            found=change,
             do="Undo the change, or settle from this day on under the new contract with --accept-contract.",
-            changes=list(changes),
+            changes=[change],
         )
-    return changes
+    return (change,)
 
 
 def _check_identity(before: Manifest | None, survey: Survey) -> None:

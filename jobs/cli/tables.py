@@ -60,8 +60,8 @@ def _planned(planned: PlannedRun, files: int) -> None:
     room = "endless or not known" if plan.headroom_hours is None else f"{plan.headroom_hours} h"
     expected = _size(plan.offsets * planned.row_bytes)
     out.print(f"about {plan.offsets:,} rows, {files} file(s), {expected}; retention headroom: {room}")
-    for change in plan.accepted.contract:
-        out.print(f"[yellow]accepted[/] {escape(change)}")
+    for change in planned.changes:
+        out.print(f"[yellow]accepted, {change.kind}[/] {escape(change.text)}: {change.readers}")
     for risk in plan.risks:
         out.print(f"[yellow]risk[/] {risk}")
 

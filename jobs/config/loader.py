@@ -14,7 +14,7 @@ from pathlib import Path
 from jobs.config.checks import check, file_sizes, rules
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
-from jobs.config.schema import ConfigFile, DaySection, InvalidSection, Late
+from jobs.config.schema import ConfigFile, DaySection, Evolve, InvalidSection, Late
 from jobs.config.secrets import References, ResolvedText, Secret, Unresolved
 from jobs.config.security import ClientOptions, Options, client_options
 from jobs.config.strict_yaml import NotYaml, Tree, parse
@@ -63,6 +63,7 @@ class Settings:
     lake: LakeSettings
     invalid: InvalidSection
     late: Late
+    evolve: Evolve
     spark: Mapping[str, str] = field(repr=False)
 
 
@@ -174,5 +175,6 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         ),
         invalid=config.invalid,
         late=config.late,
+        evolve=config.record.evolve,
         spark={key: str(value) for key, value in config.spark.items()},
     )

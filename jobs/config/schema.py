@@ -68,6 +68,13 @@ class Late(StrEnum):
     SET_ASIDE = "set_aside"
 
 
+class Evolve(StrEnum):
+    """Which changes of the contract are taken without being asked."""
+
+    ASK = "ask"
+    ADD = "add"
+
+
 def one_of(default: StrEnum) -> Any:
     """Make the field of a key that has one of an enum's values."""
     return Field(default=default, description=f"one of {', '.join(type(default))}")
@@ -190,6 +197,9 @@ class RecordSection(Section):
     )
     """What else of the record is written: key as `kafka_key`, headers as `kafka_headers`. Headers that are
     not named here are not read at all. raw always keeps both, and refuses a shorter list."""
+    evolve: Evolve = one_of(Evolve.ASK)
+    """Which changes of columns a run takes without `--accept-contract`. ask: none. add: those that only add
+    columns, or fields of a struct."""
 
 
 class LakeSection(Section):

@@ -15,12 +15,15 @@ import structlog
 import tenacity
 
 from jobs.context import Pipeline
+from jobs.day.contract import accepted_changes
 from jobs.day.sizing import bytes_per_row, file_count, task_count
 from jobs.lake.late import unfinished_moves
 from jobs.lake.names import brought_by
 from jobs.lake.port import Lake
+from jobs.record.changes import Change
 from jobs.task.batch_limit import WEIGHED, BatchLimit, batch_limit
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
+from offsets.contract import Contract
 from offsets.day_plan import DayPlan
 from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigError, LedgerBroken
@@ -36,11 +39,15 @@ CLOCKS: Final = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRun:
-    """A plan, with the sizes of records that were seen while it was made."""
+    """A plan, with the sizes of records that were seen while it was made.
+
+    `changes` are those of the contract since the day before.
+    """
 
     plan: DayPlan
     row_bytes: float
     batches: BatchLimit = WEIGHED
+    changes: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +117,8 @@ def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = Fa
         require_over(instants, settings.day.grace, pipeline.now())
     ledger.require_next(day, settings.day.first)
     require_unamended(pipeline.lake, ledger, day, again=again)
+    contract = settings.rules.contract(settings.day.zone, settings.day.first)
+    changes = _accepted_changes(pipeline, ledger.newest, contract) if ledger.newest else ()
     checkpoint = ledger.newest.next if ledger.newest else None
     future = settings.rules.future
     topic_survey = survey(pipeline.broker(), settings.topic, instants, settings.day.grace, future, checkpoint)
@@ -118,7 +127,8 @@ def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = Fa
         grace=settings.day.grace,
         headroom=settings.day.headroom,
         future=future,
-        contract=settings.rules.contract(settings.day.zone, settings.day.first),
+        contract=contract,
+        changes=tuple(change.text for change in changes),
         accept=pipeline.accept,
     )
     plan = plan_day(day=instants, ledger=ledger, survey=topic_survey, terms=terms, now=pipeline.now())
@@ -127,6 +137,17 @@ def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = Fa
         plan=plan,
         row_bytes=bytes_per_row(ledger.newest, statistics.median(sizes) if sizes else None),
         batches=batch_limit(topic_survey.topic.largest_message, sizes),
+        changes=changes,
+    )
+
+
+def _accepted_changes(pipeline: Pipeline, before: Manifest, contract: Contract) -> tuple[Change, ...]:
+    return accepted_changes(
+        pipeline,
+        before.contract,
+        contract,
+        expected=f"the contract of {before.day.date}",
+        do="Undo the change, or settle from this day on under the new contract with --accept-contract.",
     )
 
 
@@ -211,4 +232,9 @@ def plan_with_retries(pipeline: Pipeline, ledger: Ledger, day: date, *, again: b
         before_sleep=lambda _: log.warning("waiting for an open transaction to end", day=str(day)),
         reraise=True,
     )
-    return tries(make_plan, pipeline, ledger, day, again=again)
+    planned = tries(make_plan, pipeline, ledger, day, again=again)
+    for change in planned.changes:
+        log.warning(
+            "the contract changed", day=str(day), change=change.text, kind=change.kind, readers=change.readers
+        )
+    return planned

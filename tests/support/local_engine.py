@@ -18,7 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from jobs.config import KafkaSettings, LakeSettings, Late, Settings
+from jobs.config import Evolve, KafkaSettings, LakeSettings, Late, Settings
 from jobs.config.schema import DaySection, InvalidSection
 from jobs.context import Pipeline
 from jobs.lake.posix import PosixLake
@@ -196,6 +196,7 @@ def settings(lake: Path, **changed: Any) -> Settings:
         "lake": LakeSettings(path=lake, compression="zstd", shared=False, **sizes),
         "invalid": InvalidSection.model_construct(**invalid),
         "late": Late.SET_ASIDE,
+        "evolve": Evolve.ASK,
         "spark": {},
     }
     return Settings(**(terms | changed))

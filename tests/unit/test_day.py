@@ -16,12 +16,14 @@ import jobs.day.audit
 import jobs.day.commit
 import jobs.day.execute
 import jobs.task.small_files
+from jobs.config import Evolve
 from jobs.daily import run_day
 from jobs.day.plan import due_days, next_due
 from jobs.lake.port import LockHolder
 from jobs.lake.posix import PosixLake
 from jobs.lake.posix_file import PosixFile
 from jobs.lake.store import Store
+from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import Tombstones
 from offsets.commit_log import read_ledger, read_manifest
 from offsets.day_plan import EndFrom
@@ -612,6 +614,37 @@ def test_a_changed_contract_is_refused_then_accepted_and_recorded(lake: Path) ->
     plain = run_day(pipeline(lake, topic, rules=rules), THIRD)
     assert plain.manifest.accepted.contract == ()
     places(lake)
+
+
+def test_a_changed_contract_says_what_readers_see_and_how_to_go_on(lake: Path) -> None:
+    topic = MemoryTopic(2)
+    three_days(topic)
+    run_day(pipeline(lake, topic), FIRST)
+    wider = replace(RULES, columns=(*RULES.columns, Column("more", Scalar(Kind.STRING))))
+    with pytest.raises(ContractChanged) as stopped:
+        run_day(pipeline(lake, topic, rules=wider), SECOND)
+    assert stopped.value.facts["changes"] == ['record.columns.more: (none) -> "string"']
+    for word in ("2026-03-28", "(additive: earlier days lack it", "--accept-contract", "record.evolve: add"):
+        assert word in str(stopped.value)
+
+
+@pytest.mark.parametrize("both", [False, True], ids=["added", "added, and another changed"])
+def test_what_only_adds_is_taken_where_the_config_allows_it(both: bool, lake: Path) -> None:
+    topic = MemoryTopic(2)
+    three_days(topic)
+    run_day(pipeline(lake, topic), FIRST)
+    wider = replace(RULES, columns=(*RULES.columns, Column("more", Scalar(Kind.STRING))))
+    if both:
+        wider = replace(wider, past=timedelta(days=60))
+    evolving = pipeline(lake, topic, rules=wider, evolve=Evolve.ADD)
+    if both:
+        with pytest.raises(ContractChanged) as stopped:
+            run_day(evolving, SECOND)
+        assert "record.evolve" not in str(stopped.value)
+        return
+    manifest = run_day(evolving, SECOND).manifest
+    assert manifest.accepted.contract == ('record.columns.more: (none) -> "string"',)
+    assert run_day(pipeline(lake, topic, rules=wider), THIRD).manifest.accepted.contract == ()
 
 
 @pytest.mark.parametrize(

@@ -303,7 +303,12 @@ def test_plan_takes_what_run_accepts(config: Path, in_memory: LocalEngine, topic
 def test_plan_takes_a_changed_contract(config: Path, in_memory: LocalEngine, topic: MemoryTopic) -> None:
     run_day(pipeline(config.parent / "lake", topic, zone="UTC"), FIRST)
     assert invoke("plan", "--config", config)[0] == 25
-    assert "accepted" in invoke("plan", "--config", config, "--accept-contract")[1]
+    said = invoke("plan", "--config", config, "--accept-contract")[1]
+    assert "accepted, breaking" in said
+    assert "read or filed by another rule" in " ".join(said.split())
+    assert json.loads(invoke("plan", "--config", config, "--accept-contract", "--json")[1])[
+        "contract_changes"
+    ]
 
 
 def test_a_changed_column_is_shown_by_its_name_whatever_that_holds(

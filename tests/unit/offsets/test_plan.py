@@ -235,14 +235,11 @@ def test_a_day_is_due_when_its_grace_has_passed_and_not_a_moment_sooner() -> Non
 # -- what changed
 
 
-def test_a_changed_contract_lists_its_keys_and_says_how_to_go_on() -> None:
-    topic = topic_of(3)
-    changed = replace(TERMS, contract=Contract({**CONTRACT.terms, "decoder": 2}))
-    with pytest.raises(ContractChanged) as stopped:
-        second_plan(topic, terms=changed)
-    says(stopped, "2026-05-01", "decoder: 1 -> 2", "--accept-contract")
-    assert stopped.value.facts["changes"] == ["decoder: 1 -> 2"]
-    plan = second_plan(topic, terms=replace(changed, accept=Accept(contract=True)))
+def test_accepted_changes_of_the_contract_are_recorded() -> None:
+    changed = replace(
+        TERMS, contract=Contract({**CONTRACT.terms, "decoder": 2}), changes=("decoder: 1 -> 2",)
+    )
+    plan = second_plan(topic_of(3), terms=changed)
     assert plan.accepted.contract == ("decoder: 1 -> 2",)
     assert plan.contract == changed.contract
 
