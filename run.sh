@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The one entrance: ./run.sh plan | run | status | verify | demo | soak | test | prove | setup ...
 # Sets up what is missing (Java, an environment, jars, an archive of classes), once, then hands over to kafka-daily.
-# Touches nothing but KAFKA_DAILY_HOME (default: .kafka-daily beside this file), and downloads nothing once set up.
+# Touches nothing but KAFKA_DAILY_HOME (default: .kafka-daily beside this file) and pip's own cache, and downloads nothing
+# once set up.
 set -euo pipefail
 
 here=$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")
@@ -15,7 +16,7 @@ case " $* " in
   " demo "* | " soak "* | " setup demo "* | " setup soak "*) needs+=(broker) ;;
 esac
 
-say() { printf 'set-up: %s\n' "$*" >&2 || true; } # nobody may be there to hear it
+say() { (trap '' PIPE && printf 'set-up: %s\n' "$*" >&2) || true; } # nobody may be there to hear it
 die() { say "$@" && exit 2; }
 
 # ---------------------------------------------------------------- what is there
@@ -119,7 +120,10 @@ apt_install() { # $1: what succeeds once one of these packages, which are tried 
   again "${apt[@]}" update || stale=$cause # one list of many may be gone, and no timeout is for the lists' own lock
   for package in "${@:2}"; do
     say "installing $package with apt-get"
-    again "${apt[@]}" install -y --no-install-recommends "$package" || continue
+    again "${apt[@]}" install -y --no-install-recommends "$package" || {
+      [[ $cause != *'dpkg frontend lock'* ]] || return 1 # it was waited for, and is held still
+      continue
+    }
     ! "$found" || return 0
     cause="$package does not help"
   done
@@ -134,7 +138,7 @@ why() {
     /subprocess-exited|-unavailable$|metadata-generation|failed-wheel|[Ff]ailed (building|to build)/ { next }
     { sub(/^[^A-Za-z\/]+/, ""); last = $0 }
     /Could not find a version|[a-z]Warning: / { lesser = $0; next }
-    /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED/ { error = $0 }
+    /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED|no section headers/ { error = $0 }
     END { print error ? error : lesser ? lesser : last }'
 }
 
@@ -163,10 +167,13 @@ must() { again "$@" || stopped; }
 sources='import ast, os, shlex, subprocess, sys
 kept = """index-url extra-index-url no-index find-links trusted-host cert client-cert proxy keyring-provider timeout
 default-timeout retries cache-dir no-cache-dir use-feature use-deprecated""".split()
-whole = dict.fromkeys(["PIP_QUIET", "PIP_VERBOSE", "PIP_GLOBAL", "PIP_USER", "PIP_SITE"], "0")  # of the list, nothing hidden
+hiding = "QUIET VERBOSE ISOLATED GLOBAL USER SITE"  # what of the list may not be shown
+whole = {"PIP_" + name: "0" for name in hiding.split()}
 whole |= {"PIP_LOG": os.devnull, "PIP_PYTHON": sys.executable}
 settings = subprocess.run([sys.executable, "-I", "-m", "pip", "config", "list"], env=os.environ | whole,
                           stdout=subprocess.PIPE, text=True)
+if settings.returncode:
+    sys.exit(settings.stdout)  # some of what is wrong with them pip says there
 found = {}
 for section in ("global", "install", ":env:"):  # the later one holds, as for pip
     for line in settings.stdout.splitlines():
@@ -174,8 +181,7 @@ for section in ("global", "install", ":env:"):  # the later one holds, as for pi
         if name.startswith(section + ".") and name[len(section) + 1:] in kept:
             found[name[len(section) + 1:]] = ast.literal_eval(value)
 for name, value in found.items():
-    print("export PIP_" + name.replace("-", "_").upper() + "=" + shlex.quote(value))
-sys.exit(settings.returncode)'
+    print("export PIP_" + name.replace("-", "_").upper() + "=" + shlex.quote(value))'
 
 pip_settings() {
   local name found

@@ -54,7 +54,7 @@ def started(folder: Path, tests: str, setup: int) -> Iterator[subprocess.Popen[s
         (folder / program).chmod(0o755)
     path = f"{folder / 'bin'}:{os.environ['PATH']}"
     child = subprocess.Popen(
-        [folder / ".ci" / "run"],
+        ["env", "--default-signal=INT", folder / ".ci" / "run"],  # who runs the tests may ignore it
         env=os.environ | {"PATH": path, "TMPDIR": str(folder / "tmp")},
         stdout=subprocess.PIPE,
         text=True,

@@ -103,6 +103,9 @@ class Machine:
             text = text.replace(f"{{{key}}}", str(value))
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
+        path.unlink(
+            missing_ok=True
+        )  # it may be a link to the machine's own program, which must stay as it is
         path.write_text(text)
         path.chmod(0o755)
         return path
@@ -462,6 +465,22 @@ def test_settings_that_install_elsewhere_do_not_reach_pip(machine: Machine) -> N
     assert not Path(elsewhere).exists()
 
 
+@pytest.mark.parametrize(
+    "text, line",
+    [
+        ("[global]\ntimeout = 60s\n", "option timeout: invalid floating-point value: '60s'"),
+        ("index-url = https://user:pass@host/\n", "File contains no section headers."),
+    ],
+)
+def test_settings_that_pip_cannot_read_are_told_in_its_words(text: str, line: str, machine: Machine) -> None:
+    """The line was empty, and so was the log: pip says some of it on stdout."""
+    machine.python("python3", "3.12")
+    (machine.folder / "pip.conf").write_text(text)
+    code, said = machine.set_up(PIP_CONFIG_FILE=str(machine.folder / "pip.conf"))
+    assert code == 2
+    assert said[-2].endswith(line)
+
+
 def test_settings_that_say_where_packages_come_from_reach_pip(machine: Machine) -> None:
     machine.python("python3", "3.12")
     kept = {
@@ -577,10 +596,13 @@ def test_what_nobody_foresaw_ends_with_our_code_too(program: str, when: str, mac
     assert "It stopped at that." in said[-1]
 
 
-def test_a_set_up_that_nobody_can_hear_does_its_work(machine: Machine) -> None:
+@pytest.mark.parametrize("deaf", ["2>&-", "2> >(exec 0<&-; :)", "2>&1 | head -1; exit ${PIPESTATUS[0]}"])
+def test_a_set_up_that_nobody_can_hear_does_its_work(deaf: str, machine: Machine) -> None:
+    """Behind a pipe that is closed it ended with 141, or with 1."""
     machine.python("python3", "3.12")
-    run = f'"{machine.checkout}/run.sh" setup env 2>&-'
-    assert machine.set_up("/bin/bash", "-c", run) == (0, [])
+    (machine.folder / "bin" / "head").symlink_to(str(shutil.which("head")))
+    code, said = machine.set_up("/bin/bash", "-c", f'"{machine.checkout}/run.sh" setup env {deaf}')
+    assert (code, said) == (0, [])
     assert (machine.checkout / ".kafka-daily" / "venv").exists()
 
 
