@@ -1,15 +1,18 @@
 """Rebuild a committed day beside the old one, and exchange both in one step.
 
 This repairs a damaged day, or decodes it again under an accepted contract. It reads the recorded spans under
-the recorded bounds. Each offset must get its recorded verdict again, or the old day stays. The amendments
-that the day has received are linked into the new folder. If the newest day's manifest is gone, no manifest
-records where the day ended, and none continues from there: it is planned like a new day, and its late rows in
-earlier days stay there.
+the recorded bounds. Each offset must get its recorded verdict again, or the old day stays. A file is rebuilt
+by the day whose manifest names it. So a day writes its damaged late files again too, and brings them to their
+days; and for damaged amendments that it received, the days that brought them are rebuilt as well. If the
+newest day's manifest is gone, no manifest records where the day ended, and none continues from there: it is
+planned like a new day, and its late rows in earlier days stay there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING
@@ -24,7 +27,6 @@ from jobs.day.carry_over import (
     find_carried_over,
     offset_bounds,
     require_delivered_again,
-    require_no_only_copy,
     require_no_unknown_files,
     unknown_files_in,
 )
@@ -40,22 +42,32 @@ from jobs.day.execute import (
     staging,
 )
 from jobs.day.plan import PlannedRun, plan_with_retries
-from jobs.day.remake import remake
 from jobs.day.sizing import bytes_per_row
 from jobs.lake.late import amended_by, finish_moves
 from jobs.lake.names import DAY_PREFIX, STAGED_DAY
+from jobs.lake.port import Lake
+from jobs.record.rules import Rules, rules_of
 from jobs.stages import DayStages, Stage
-from offsets.contract import Accepted
+from offsets.commit_log import read_manifest
+from offsets.contract import Accepted, Contract
 from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compacted
-from offsets.errors import ConfigError, OffsetsLost, StoreFailed, TopicChanged
-from offsets.manifest import DataFile, Manifest
+from offsets.errors import (
+    AuditFailed,
+    ConfigError,
+    ContractChanged,
+    KafkaDailyError,
+    LedgerBroken,
+    OffsetsLost,
+    StoreFailed,
+    TopicChanged,
+)
+from offsets.manifest import Manifest
 from offsets.neighbours import History, RecordedDay, read_history
-from offsets.plan import offsets_to_read
+from offsets.plan import Accept, offsets_to_read
 from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
     from jobs.day.audit import Audited
-    from jobs.task.result import WrittenFile
 
 log = structlog.get_logger(__name__)
 
@@ -67,44 +79,125 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     with pipeline.lake.lock(lock_holder(pipeline)):
-        removed = not pipeline.lake.has_manifest(day) and bool(amended_by(pipeline.lake, day))
-        history = read_history(pipeline.lake, day, removed=removed)
-        _require_nothing_accepted(pipeline, history)
-        require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
-        require_no_only_copy(pipeline.lake, history)
-        if history.newest:
-            finish_moves(pipeline.lake, history.newest, leave_gone=history.newest is not history.own)
-        stages = DayStages(day, pipeline.observers)
-        recorded = history.recorded() if history.known else None
-        with stages.observed(Stage.PLAN) as figures:
-            planned = _plan_again(pipeline, history, recorded) if recorded else _plan_anew(pipeline, history)
-            plan = planned.plan
-            carried_over = find_carried_over(pipeline.lake, history, pipeline.settings.topic)
-            figures.update(offsets=plan.offsets, revision=carried_over.revision)
-        with staging(pipeline, day, lambda staged: _holds_unknown_files(pipeline, history, staged)) as staged:
-            if pipeline.lake.has_day(day):
-                pipeline.lake.require_replace(staged)
-            started = pipeline.now()
-            results = run_tasks(pipeline, planned, staged, stages)
-            few_invalid = recorded is None or plan.contract != recorded.contract
-            with stages.observed(Stage.AUDIT) as figures:
-                audited = audit_day(pipeline, plan, results, staged, few_invalid=few_invalid)
-                if recorded:
-                    require_same_verdicts(audited, recorded)
-                    audited = with_recorded_anchors(audited, recorded)
-                require_delivered_again(pipeline.lake, history, audited.gaps)
-                remade = tuple(remake(pipeline, history, carried_over.damaged, staged))
-                figures.update(files=len(audited.files), remade=len(remade))
-            with stages.observed(Stage.COMMIT) as figures:
-                require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
-                amend = recorded is None and pipeline.settings.late is Late.AMEND
-                manifest = _exchange(pipeline, staged, audited, carried_over, remade, started, amend=amend)
-                figures.update(run=pipeline.run_id, revision=manifest.revision)
-        with stages.observed(Stage.PUBLISH) as figures:
-            newest = history.after[-1] if history.after else manifest
-            amended = finish_moves(pipeline.lake, newest, leave_gone=newest is not manifest)
-            figures.update(amended=sum(amended.values()))
-        return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
+        return _rebuild(pipeline, day)
+
+
+def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) -> Outcome:
+    """Rebuild a day under today's contract, or under a recorded one."""
+    lake, topic = pipeline.lake, pipeline.settings.topic
+    history = _history(pipeline, day)
+    _require_nothing_accepted(pipeline, history)
+    require_no_unknown_files(lake, history, topic)
+    amended = _finish_moves(lake, (history.own, *history.after))
+    stages = DayStages(day, pipeline.observers)
+    recorded = history.recorded() if history.known else None
+    with stages.observed(Stage.PLAN) as figures:
+        planned = (
+            _plan_again(pipeline, history, recorded, contract) if recorded else _plan_anew(pipeline, history)
+        )
+        plan = planned.plan
+        carried_over = find_carried_over(lake, history, topic)
+        figures.update(offsets=plan.offsets, revision=carried_over.revision)
+    owners = carried_over.owners
+    if owners and history.own:  # the owners can bring their files anew, since the day is there
+        amended += _rebuild_owners(pipeline, owners, day)
+        history = _history(pipeline, day)
+        carried_over = find_carried_over(lake, history, topic)
+        _require_intact(pipeline, carried_over.owners)
+    for owner in {} if history.own else owners.values():
+        with _naming_owner(owner, owners, day):
+            _recorded_rules(owner)
+            require_retained(pipeline, owner.spans)
+    with staging(pipeline, day, lambda staged: _holds_unknown_files(pipeline, history, staged)) as staged:
+        if lake.has_day(day) or owners:
+            lake.require_replace(staged)
+        started = pipeline.now()
+        results = run_tasks(pipeline, planned, staged, stages)
+        few_invalid = recorded is None or plan.contract != recorded.contract
+        with stages.observed(Stage.AUDIT) as figures:
+            audited = audit_day(pipeline, plan, results, staged, few_invalid=few_invalid)
+            if recorded:
+                require_same_verdicts(audited, recorded)
+                audited = with_recorded_anchors(audited, recorded)
+            require_delivered_again(lake, history, audited.gaps)
+            figures.update(files=len(audited.files))
+        with stages.observed(Stage.COMMIT) as figures:
+            require_no_unknown_files(lake, history, topic)
+            by_config = recorded is None and pipeline.settings.late is Late.AMEND
+            amend = by_config or bool(carried_over.lost)
+            manifest = _exchange(pipeline, staged, audited, carried_over, started, amend=amend)
+            figures.update(run=pipeline.run_id, revision=manifest.revision)
+    with stages.observed(Stage.PUBLISH) as figures:
+        if not history.own:
+            amended += _rebuild_owners(pipeline, owners, day)
+        amended += _finish_moves(lake, (manifest, *history.after))
+        figures.update(amended=amended.total())
+    return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
+
+
+def _history(pipeline: Pipeline, day: date) -> History:
+    removed = not pipeline.lake.has_manifest(day) and bool(amended_by(pipeline.lake, day))
+    return read_history(pipeline.lake, day, removed=removed)
+
+
+def _finish_moves(lake: Lake, manifests: Iterable[Manifest | None]) -> Counter[date]:
+    """Finish what can be moved: after a rebuild was killed, files of an older day may wait as well."""
+    amended = Counter[date]()
+    for manifest in filter(None, manifests):
+        amended.update(finish_moves(lake, manifest, rebuilding=True))
+    return amended
+
+
+def _rebuild_owners(pipeline: Pipeline, owners: Mapping[str, Manifest], day: date) -> Counter[date]:
+    """Rebuild the days that brought amendments which a day lost, each under its recorded contract.
+
+    They write these files again and bring them, so this may precede the day's own rebuild, or follow it.
+    """
+    amended = Counter[date]()
+    for owner in {manifest.day.date: manifest for manifest in owners.values()}.values():
+        current = read_manifest(pipeline.lake, owner.day.date)
+        if current and current.run_id == pipeline.run_id:  # this run rebuilt it, as an owner of another
+            continue
+        with _naming_owner(owner, owners, day):
+            settings = replace(pipeline.settings, rules=_recorded_rules(owner))
+            as_recorded = replace(pipeline, settings=settings, accept=Accept())
+            amended.update(_rebuild(as_recorded, owner.day.date, owner.contract).amended)
+    return amended
+
+
+@contextmanager
+def _naming_owner(owner: Manifest, owners: Mapping[str, Manifest], day: date) -> Iterator[None]:
+    """Name the owner of a damaged amendment in the error that stops its rebuild, and what else helps."""
+    try:
+        yield
+    except KafkaDailyError as stopped:
+        targets = [target for target, manifest in owners.items() if manifest is owner]
+        again = f"build {day} again (`run --date {day} --force`)."
+        for_good = isinstance(stopped, OffsetsLost | TopicChanged | AuditFailed)
+        restore = f"{owner.day.date} stays as it is. Restore {', '.join(targets)} from a backup, then {again}"
+        raise type(stopped)(
+            expected=f"{owner.day.date}, which brought late rows to {day} that are damaged, to be built "
+            f"again: {stopped.expected}",
+            found=stopped.found,
+            do=restore if for_good else f"{stopped.do} Then {again}",
+            **stopped.facts,
+        ) from stopped
+
+
+def _require_intact(pipeline: Pipeline, owners: Mapping[str, Manifest]) -> None:
+    for target, owner in owners.items():
+        raise LedgerBroken(
+            expected=f"{pipeline.lake.place(target)} as {owner.day.date} has just brought it",
+            found="another file, or none",
+            do="The old day stays. Look at the disk, then build the day again.",
+        )
+
+
+def _recorded_rules(owner: Manifest) -> Rules:
+    try:
+        return rules_of(owner.contract)
+    except ValueError as error:
+        raise OffsetsLost(expected="its contract", found=str(error), do="") from None
 
 
 def _holds_unknown_files(pipeline: Pipeline, history: History, staged: str) -> bool:
@@ -137,8 +230,10 @@ def _require_nothing_accepted(pipeline: Pipeline, history: History) -> None:
         )
 
 
-def _plan_again(pipeline: Pipeline, history: History, recorded: RecordedDay) -> PlannedRun:
-    plan = _plan_recorded_spans(pipeline, history, recorded)
+def _plan_again(
+    pipeline: Pipeline, history: History, recorded: RecordedDay, contract: Contract | None
+) -> PlannedRun:
+    plan = _plan_recorded_spans(pipeline, history, recorded, contract)
     return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
 
 
@@ -216,8 +311,10 @@ def _extend(span: Span, pending: Offsets, held: tuple[int, int], last_stable: in
     )
 
 
-def _plan_recorded_spans(pipeline: Pipeline, history: History, recorded: RecordedDay) -> DayPlan:
-    """Return a plan that reads the recorded spans again."""
+def _plan_recorded_spans(
+    pipeline: Pipeline, history: History, recorded: RecordedDay, contract: Contract | None
+) -> DayPlan:
+    """Return a plan that reads the recorded spans again, under a contract or under that of the config."""
     described = pipeline.broker().describe(pipeline.settings.topic)
     topic = recorded.consumed.topic
     if described.identity != topic:
@@ -232,7 +329,7 @@ def _plan_recorded_spans(pipeline: Pipeline, history: History, recorded: Recorde
     require_retained(pipeline, recorded.spans)
     earlier = history.earlier
     old = recorded.manifest.accepted if recorded.manifest else Accepted()
-    contract = pipeline.settings.rules.contract(
+    contract = contract or pipeline.settings.rules.contract(
         pipeline.settings.day.zone, (earlier or (recorded.day,))[0].date
     )
     changes = accepted_changes(
@@ -256,7 +353,6 @@ def _exchange(
     staged: str,
     audited: Audited,
     carried_over: CarriedOver,
-    remade: Sequence[tuple[DataFile, WrittenFile]],
     started: datetime,
     *,
     amend: bool,
@@ -266,4 +362,4 @@ def _exchange(
     options = file_options(pipeline, audited.plan)
     files = carried_over.new_files(pipeline.lake, audited.files, f"{staged}/kept", options)
     stamp = run_stamp(pipeline, started)
-    return recommit(pipeline.lake, staged, audited, files, carried_over, remade, stamp, amend=amend)
+    return recommit(pipeline.lake, staged, audited, files, carried_over, stamp, amend=amend)

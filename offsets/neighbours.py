@@ -87,8 +87,7 @@ class History:
 
     `earlier` are the bounds of all days before it, and `before` is the manifest of the last of them. `after`
     are the manifests of the next day, of the newest day, and of days between them that brought late rows
-    here. `later` are the bounds of all later days that can be read. `policy` is the last recorded cleanup
-    policy, marked if an earlier one compacted.
+    here. `policy` is the last recorded cleanup policy, marked if an earlier one compacted.
     """
 
     date: date
@@ -96,7 +95,6 @@ class History:
     before: Manifest | None
     own: Manifest | None
     after: tuple[Manifest, ...]
-    later: tuple[Day, ...]
     policy: str | None
 
     @property
@@ -182,7 +180,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
         _require_neighbours(reader, day, days)
         _require_folders(reader, day, older)
     before = read_manifest(reader, older[-1]) if older else None
-    after, later, policies = _keep_needed(
+    after, policies = _keep_needed(
         _read_later(reader, day, [other_day for other_day in days if other_day > day]), day
     )
     _require_adjacent(day, own, before, after)
@@ -194,7 +192,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     require_first(min(days[0], day), _first_day(day, earlier, (own, before, *after)))
     manifests = (manifest for manifest in (*linked, before, own) if manifest)
     policy = policy_of([*(manifest.cleanup_policy for manifest in manifests), *policies])
-    return History(date=day, earlier=earlier, before=before, own=own, after=after, later=later, policy=policy)
+    return History(date=day, earlier=earlier, before=before, own=own, after=after, policy=policy)
 
 
 def _read_later(reader: LedgerReader, day: date, days: list[date]) -> Iterator[Manifest]:
@@ -212,22 +210,19 @@ def _read_later(reader: LedgerReader, day: date, days: list[date]) -> Iterator[M
             before = manifest
 
 
-def _keep_needed(
-    later: Iterable[Manifest], day: date
-) -> tuple[tuple[Manifest, ...], tuple[Day, ...], list[str | None]]:
-    """Return the manifests of later days that are needed, the bounds of all later days, and their policies.
+def _keep_needed(later: Iterable[Manifest], day: date) -> tuple[tuple[Manifest, ...], list[str | None]]:
+    """Return the manifests of later days that are needed, and the policies of all later days.
 
     Needed are the next day, the newest, and those that brought rows here. The others are not kept: there may
     be years of them, each with a thousand files.
     """
-    kept, days, policies = list[Manifest](), list[Day](), list[str | None]()
+    kept, policies = list[Manifest](), list[str | None]()
     for manifest in later:
         if len(kept) > 1 and not _brought_rows_to(day, kept[-1]):
             kept.pop()
         kept.append(manifest)
-        days.append(manifest.day)
         policies.append(manifest.cleanup_policy)
-    return tuple(kept), tuple(days), policies
+    return tuple(kept), policies
 
 
 def _brought_rows_to(day: date, by: Manifest) -> bool:

@@ -1,23 +1,25 @@
 """The files that a rebuilt day takes over from the old revision.
 
-Late rows that this day's run brought to earlier days stay there, and the new manifest names them again. The
-amendments that later days brought to this day are linked into the new folder. Writes into staging only.
+Late rows that this day's run brought to earlier days stay there, and the new manifest names them again, if
+their files are intact; those of damaged files are written again. The amendments that later days brought to
+this day are linked into the new folder; a damaged one is rebuilt by its owner, the day whose manifest names
+it. Writes into staging only.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
 from jobs.lake.files import is_link, numbered_files, sha256_and_size
-from jobs.lake.late import amended_by, late_moves
+from jobs.lake.late import amended_by
 from jobs.lake.names import DAY_PREFIX, NFS, OURS, RUN, below, day_of, day_ref, in_day, last
 from jobs.lake.port import Lake
-from offsets.commit_log import build_first, read_manifest
+from offsets.commit_log import read_manifest
 from offsets.errors import AuditFailed, DayExists, LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
 from offsets.instants import from_micros
 from offsets.manifest import DataFile, FileOffsets, Gaps, Manifest
@@ -34,27 +36,21 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Damaged:
-    """A damaged or missing amendment, the manifest that names it, and its intact siblings."""
-
-    manifest: Manifest
-    file: DataFile
-    intact: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CarriedOver:
-    """The files that the new revision takes over: `late` ones in earlier days, `amendments` to link.
+    """The files that the new revision takes over: `late` ones of its own, and `shared` ones, by new name.
 
     `settled` are the offsets of those late files, if the day may have further late rows. It is None if the
-    old manifest shows that these files are all. `remade` are amendments that an older revision rebuilt.
+    old manifest shows that these files are all. `lost` are late files to be written again, which lie nowhere
+    intact. `owners` are the days that brought amendments of which that is true, by target. `remade` are
+    amendments that an older version rebuilt here.
     """
 
     revision: int
     late: tuple[DataFile, ...]
     settled: dict[int, Offsets] | None
-    amendments: tuple[str, ...]
-    damaged: tuple[Damaged, ...]
+    lost: tuple[DataFile, ...]
+    shared: Mapping[str, str]
+    owners: Mapping[str, Manifest]
     remade: tuple[DataFile, ...]
 
     def new_files(
@@ -79,30 +75,78 @@ def find_carried_over(lake: Lake, history: History, topic: str) -> CarriedOver:
         StoreFailed: such a file is a symbolic link, or lies behind one.
     """
     remade = {file.target: file for file in history.own.remade} if history.own else {}
-    amendments: list[str] = []
-    damaged: list[Damaged] = []
-    for manifest in history.after:
-        files = [file for file in manifest.files if file.target and file.day == history.date]
-        intact_refs = {
-            file.path: find_intact(lake, manifest, file, remade.get(file.target)) for file in files
-        }
-        intact = tuple(ref for ref in intact_refs.values() if ref)
-        amendments += intact
-        damaged += [
-            Damaged(manifest=manifest, file=file, intact=intact)
-            for file in files
-            if not intact_refs[file.path]
-        ]
-    lost = {amendment.file.target for amendment in damaged}
-    late, settled, revision = _late_files(lake, history, topic)
+    shared, owners, still_remade = dict[str, str](), dict[str, Manifest](), list[DataFile]()
+    for manifest, file, target in _received(history):
+        refs = (target, in_day(manifest.day.date, file.path))
+        if intact := _find_intact(lake, refs, file, remade.get(target)):
+            ref, entry = intact
+            shared[last(ref)] = ref
+            still_remade += [entry] if entry is not file else []
+        else:
+            owners[target] = manifest
+    if history.own:
+        late, settled, lost, set_aside = _own_late_files(lake, history.own)
+        shared |= set_aside
+    else:
+        brought = amended_by(lake, history.date)
+        late = tuple(_describe_late_file(lake, history, topic, ref) for ref in brought)
+        settled, lost = read_offsets(lake, brought), ()
     return CarriedOver(
-        revision=revision,
+        revision=history.own.revision + 1 if history.own else 2,
         late=late,
         settled=settled,
-        amendments=tuple(amendments),
-        damaged=tuple(damaged),
-        remade=tuple(file for target, file in remade.items() if target not in lost),
+        lost=lost,
+        shared=shared,
+        owners=owners,
+        remade=tuple(still_remade),
     )
+
+
+def _received(history: History) -> Iterator[tuple[Manifest, DataFile, str]]:
+    """Yield each amendment that a day received, with the manifest that names it, and its target."""
+    for manifest in history.after:
+        for file in manifest.files:
+            if file.target and file.day == history.date:
+                yield manifest, file, file.target
+
+
+def _own_late_files(
+    lake: Lake, own: Manifest
+) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, tuple[DataFile, ...], dict[str, str]]:
+    """Return a day's late files that are intact, their offsets if others are not, and those others.
+
+    Where all were set aside, the day writes them again like its other files. Where some were, which older
+    versions left, an intact one is linked into the new folder, and returned last.
+    """
+    late = own.files_of(Verdict.LATE)
+    if not any(file.target for file in late):
+        return (), None, (), {}
+    remade = {file.target: file for day in {file.day for file in late} for file in _remade_in(lake, day)}
+    refs = {file: file.target or in_day(own.day.date, file.path) for file in late}
+    found = {file: _find_intact(lake, [ref], file, remade.get(file.target)) for file, ref in refs.items()}
+    intact = dict(filter(None, found.values()))
+    settled = read_offsets(lake, list(intact)) if len(intact) < len(late) else None
+    lost = tuple(file for file in late if file.target and not found[file])
+    set_aside = {entry.path: ref for ref, entry in intact.items() if not entry.target}
+    return tuple(intact.values()), settled, lost, set_aside
+
+
+def _remade_in(lake: Lake, day: date | None) -> tuple[DataFile, ...]:
+    """Return the amendments that an older version rebuilt in a day; none if its manifest cannot be read."""
+    with suppress(DayExists, LedgerBroken):
+        manifest = read_manifest(lake, day) if day else None
+        return manifest.remade if manifest else ()
+    return ()
+
+
+def _find_intact(lake: Lake, refs: Iterable[str], *entries: DataFile | None) -> tuple[str, DataFile] | None:
+    """Return the first reference at which the contents lie that a manifest's entry records, and the entry."""
+    for ref in refs:
+        digest = _digest(lake, ref)
+        for entry in filter(None, entries):
+            if entry.sha256 == digest:
+                return ref, entry
+    return None
 
 
 def require_no_unknown_files(lake: Lake, history: History, topic: str) -> None:
@@ -163,44 +207,11 @@ def _is_from(metadata: Mapping[bytes, bytes], topic: str, day: date) -> bool:
     return origin == (topic.encode(), day.isoformat().encode())
 
 
-def require_no_only_copy(lake: Lake, history: History) -> None:
-    """Check that an older day's folder does not hold the only good copy of a late file.
-
-    Raises:
-        LedgerBroken: it does, and the copy would be removed with the old folder.
-    """
-    if history.own is None or not history.after:
-        return
-    for file, source, target in late_moves(history.own):
-        if lake.stat(source) and not _is_in_its_day(lake, target, file):
-            raise LedgerBroken(
-                expected=f"{lake.place(target)}, to which {history.date} brought late rows, by its manifest",
-                found=f"{lake.place(source)} alone, which would go with the day's old folder",
-                do=build_first(file.day),
-            )
-
-
-def _is_in_its_day(lake: Lake, target: str, file: DataFile) -> bool:
-    """Return whether a late file is intact in its day, as it was brought there or as that day remade it."""
-    digest = _digest(lake, target)
-    manifest = None
-    with suppress(DayExists, LedgerBroken):
-        manifest = read_manifest(lake, file.day) if file.day else None
-    digests = [
-        file_remade.sha256
-        for file_remade in (manifest.remade if manifest else ())
-        if file_remade.target == file.target
-    ]
-    return digest in (file.sha256, *digests)
-
-
 def _names_in(history: History) -> Iterator[str]:
     """Return the paths below the day's folder that manifests name."""
     yield from (MANIFEST_NAME, LISTS_NAME)
     yield from (file.path for file in (history.own.files if history.own else ()))
-    folder = day_ref(history.date)
-    targets = (file.target for manifest in history.after for file in manifest.files if file.target)
-    yield from (below(target, folder) for target in targets if target.startswith(f"{folder}/"))
+    yield from (last(target) for _, _, target in _received(history))
 
 
 def offset_bounds(lake: Lake, history: History, topic: str) -> dict[int, tuple[int, int]]:
@@ -219,20 +230,6 @@ def offset_bounds(lake: Lake, history: History, topic: str) -> dict[int, tuple[i
     return edges
 
 
-def _late_files(
-    lake: Lake, history: History, topic: str
-) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, int]:
-    """Return the late files that the day brought to earlier ones, and the revision that comes next."""
-    if own := history.own:
-        late = own.files_of(Verdict.LATE)
-        brought = tuple(file for file in late if file.target)
-        mixed = 0 < len(brought) < len(late)
-        targets = [str(file.target) for file in brought]
-        return brought, read_offsets(lake, targets) if mixed else None, own.revision + 1
-    refs = amended_by(lake, history.date)
-    return tuple(_describe_late_file(lake, history, topic, ref) for ref in refs), read_offsets(lake, refs), 2
-
-
 def _require_still_late(lake: Lake, settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> None:
     """Check that rows in earlier days are late under today's rules too, so that none is filed twice."""
     late_now = read_offsets(lake, [file.path for file in late])
@@ -243,12 +240,6 @@ def _require_still_late(lake: Lake, settled: dict[int, Offsets], late: Sequence[
                 found="another fate for them",
                 do="The old day stays; staging is kept as evidence. Rebuild under the day's old contract.",
             )
-
-
-def find_intact(lake: Lake, manifest: Manifest, file: DataFile, remade: DataFile | None = None) -> str | None:
-    """Find a late file with the recorded contents: in its day, or else in the folder of its own run."""
-    refs = (*([file.target] if file.target else []), in_day(manifest.day.date, file.path))
-    return next((ref for ref in refs if _digest(lake, ref) == (remade or file).sha256), None)
 
 
 def _digest(lake: Lake, ref: str) -> str | None:

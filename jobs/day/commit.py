@@ -55,32 +55,45 @@ def recommit(
     audited: Audited,
     files: Sequence[WrittenFile],
     carried_over: CarriedOver,
-    remade: Sequence[tuple[DataFile, WrittenFile]],
     stamp: RunStamp,
     *,
     amend: bool = False,
 ) -> Manifest:
-    """Exchange a rebuilt day for the old one, which goes into staging.
+    """Replace a committed day by the same day, rebuilt.
 
     With `amend` the manifest names the move of each late file in `files` to its day.
 
     Raises:
         StoreFailed: the store refused, or cannot exchange in one step; the old day stays.
     """
-    day = audited.plan.day.date
     named = _name_files(audited, files, stamp.run_id, amend=amend)
     own = tuple(file for file, _ in named)
     manifest = replace(
         _manifest(audited, (*own, *carried_over.late), stamp, revision=carried_over.revision),
-        remade=(*carried_over.remade, *(file for file, _ in remade)),
+        remade=carried_over.remade,
     )
-    moved = {file.path: written.path for file, written in named}
-    moved |= {names.last(file.path): written.path for file, written in remade}
-    shared = {names.last(amendment): amendment for amendment in carried_over.amendments}
-    contents = DayContents(moved=moved, shared=shared, texts=_texts(manifest))
+    replace_day(lake, staged, manifest, {file.path: written.path for file, written in named}, carried_over)
+    return manifest
+
+
+def replace_day(
+    lake: Lake, staged: str, manifest: Manifest, moved: Mapping[str, str], carried_over: CarriedOver
+) -> None:
+    """Exchange a committed day for a new revision that holds the same records, as its digests show.
+
+    `moved` are the files in staging by their new names. The old day goes into staging; its late files that
+    are damaged go there with it, out of the days to which they were brought.
+
+    Raises:
+        StoreFailed: the store refused, or cannot exchange in one step; the old day stays.
+    """
+    day = manifest.day.date
+    for file in carried_over.lost:
+        if file.target:
+            lake.withdraw(names.in_day(day, file.path), file.target)
+    contents = DayContents(moved=moved, shared=carried_over.shared, texts=_texts(manifest))
     publish = lake.replace if lake.has_day(day) else lake.commit
     publish(staged, day, contents)
-    return manifest
 
 
 def _name_files(

@@ -41,11 +41,11 @@ def has_unfinished_moves(lake: Lake, manifest: Manifest) -> bool:
     return any(unfinished_moves(lake, manifest)) and lake.days()[-1:] == [manifest.day.date]
 
 
-def finish_moves(lake: Lake, manifest: Manifest, *, leave_gone: bool = False) -> Mapping[date, int]:
+def finish_moves(lake: Lake, manifest: Manifest, *, rebuilding: bool = False) -> Mapping[date, int]:
     """Finish the moves of the newest day, and return how many rows each earlier day received now.
 
-    While another day is rebuilt (`leave_gone`), a file is skipped if it is gone from both places, or if the
-    folder of its target is gone: the rebuild of that day repairs it.
+    While a day is rebuilt (`rebuilding`), only files are moved that wait for nothing else: what is gone or
+    damaged, the rebuild mends.
 
     Raises:
         NotPublished: the store refused; the day itself is committed.
@@ -54,7 +54,7 @@ def finish_moves(lake: Lake, manifest: Manifest, *, leave_gone: bool = False) ->
     amended: Counter[date] = Counter()
     try:
         for file, source, target in late_moves(manifest):
-            if leave_gone and _is_gone(lake, source, target):
+            if rebuilding and not _can_move(lake, source, target):
                 continue
             if lake.bring(source, target) and file.day:
                 amended[file.day] += file.rows
@@ -67,6 +67,7 @@ def finish_moves(lake: Lake, manifest: Manifest, *, leave_gone: bool = False) ->
     return dict(sorted(amended.items()))
 
 
-def _is_gone(lake: Lake, source: str, target: str) -> bool:
-    """Return whether a late file, or the day that it belongs to, is gone."""
-    return not (lake.stat(source) or lake.stat(target)) or not lake.stat(parent(target))
+def _can_move(lake: Lake, source: str, target: str) -> bool:
+    """Return whether a late file waits for its move, its day is there, and no other file is in its place."""
+    entry = lake.stat(source)
+    return bool(entry and lake.stat(parent(target)) and lake.stat(target) in (None, entry))

@@ -240,6 +240,16 @@ class Lake(LedgerReader, Files, Protocol):
         """
         ...
 
+    def withdraw(self, source: str, target: str) -> None:
+        """Take a damaged late file out of its day, back to where `bring` takes it from; undoes `bring`.
+
+        Idempotent too. A file that lies at `source` stays; nothing happens if none lies at `target`.
+
+        Raises:
+            StoreFailed: the store refused.
+        """
+        ...
+
     def discard(self, staged: str) -> None:
         """Remove a folder of staging; files that the store refuses to remove stay.
 

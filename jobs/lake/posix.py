@@ -299,6 +299,7 @@ class PosixLake:
             self._store.make_inner_folder((folder / name).parent, outer)
             self._store.move(self.root / ref, folder / name)
         for name, ref in contents.shared.items():
+            self._store.make_inner_folder((folder / name).parent, outer)
             self._store.link(self.root / ref, folder / name)
         for name, text in contents.texts.items():
             file = PosixFile(folder / name, f"{staged}/{STAGED_DAY}/{name}", self._store.system)
@@ -336,6 +337,21 @@ class PosixLake:
         self._store.unlink(from_)
         self._store.sync_folder(from_.parent)
         return True
+
+    def withdraw(self, source: str, target: str) -> None:
+        """Take a late file back: link, sync, unlink, sync; a run that was killed between brings it again."""
+        self.require_no_link(parent(target))
+        self.require_no_link(parent(source))
+        from_, to = self.root / source, self.root / target
+        if self.stat(target) is None:
+            return
+        if self.stat(source) is None:
+            self._store.make_folder(from_.parent)
+            self._store.link(to, from_)
+            for folder in from_.parents[: len(Path(source).parts) - 1]:
+                self._store.sync_folder(folder)
+        self._store.unlink(to)
+        self._store.sync_folder(to.parent)
 
     def require_late_moves(self, staged: str) -> None:
         """Check that the store has hard links, which bringing late files needs.

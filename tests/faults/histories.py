@@ -282,7 +282,7 @@ class History:
         day = self.lake.days[at].day.date
         rules = self.lake.days[at + 1 if damage == "gone" else at].request.rules
         expected = self.lake.rebuild(self.known, day, self.rules, gone=damage == "gone")
-        ways = self._revisions(day, expected)
+        ways, runs = self._revisions(day, expected), self._runs()
         saved = self._damage(day, damage, how)
         may = {"OffsetsLost"} if self.known.compacted else set[str]()
         if "late-" in saved[1]:  # a rebuild needs all records that its run read
@@ -299,7 +299,7 @@ class History:
             self.counts["rebuilds that crashed"] += failed == "crash"
             if how & 128:
                 self.store.power_loss(some(how))
-            self._look_rebuilt(day, ways)
+            self._look_rebuilt(day, ways, runs)
         result = self._rebuilt(day, None)
         self._accept = Accept()
         assert result in {"done", *may}, f"a rebuild ends with {result}"
@@ -310,7 +310,7 @@ class History:
         else:
             self._restore(saved)
             self.counts["rebuilds refused"] += 1
-        self._look_rebuilt(day, ways)
+        self._look_rebuilt(day, ways, runs)
 
     def _rebuild_first(self, day: date, how: int) -> None:
         """Rebuild a day while late files of the newest one still wait: they are moved first."""
@@ -345,6 +345,8 @@ class History:
 
     def _restore(self, saved: tuple[Path, str, bytes]) -> None:
         path, name, text = saved
+        if name.startswith("late-") and not self._named(path):
+            return  # its owner was rebuilt, and brought the rows in another file
         if name == "gone":
             shutil.copytree(self.folder.parent / "aside", path)
         elif name:
@@ -352,6 +354,16 @@ class History:
             path.write_bytes(text)
         if name:
             self.store.reload()
+
+    def _named(self, path: Path) -> bool:
+        """Return whether a manifest names a file."""
+        name = path.relative_to(self.folder).as_posix()
+        manifests = filter(None, map(self._manifest, self._days()))
+        return any(
+            name in (file["target"], f"date={manifest['day']['date']}/{file['path']}")
+            for manifest in manifests
+            for file in manifest["files"]
+        )
 
     def _rebuilt(self, day: date, fault: Fault | None) -> str:
         self.store.plant(fault)
@@ -373,13 +385,27 @@ class History:
         ways = {manifest["run_id"]: self.lake} if manifest else {}
         return ways | ({"": expected} if expected else {})
 
-    def _look_rebuilt(self, day: date, ways: dict[str, reference.Lake]) -> None:
-        """Check the lake by all laws: as it was before the rebuild, or as it is after it."""
+    def _look_rebuilt(self, day: date, ways: dict[str, reference.Lake], runs: dict[date, str]) -> None:
+        """Check the lake by all laws: as it was before the rebuild, or as it is after it.
+
+        Those days changed that were rebuilt, and late files that a rebuilt day no longer names.
+        """
         run = self._manifest(day)["run_id"]
         lake = ways[run] if run in ways else ways.get("", self.lake)
-        own = f"date={day}/"
-        self.before = {name: digest for name, digest in self.before.items() if not name.startswith(own)}
+        rebuilt = [other for other, run in self._runs().items() if runs.get(other) != run]
+        self.counts["rebuilds of owners"] += len(set(rebuilt) - {day})
+        named = {file["target"] for other in rebuilt for file in self._manifest(other)["files"]}
+        self.before = {
+            name: digest
+            for name, digest in self.before.items()
+            if not any(name.startswith(f"date={other}/") for other in {day, *rebuilt})
+            and (name in named or not any(f"/late-{other}-" in name for other in rebuilt))
+        }
         check(self.seen(lake, moving=False))
+
+    def _runs(self) -> dict[date, str]:
+        """Return the run that wrote each day."""
+        return {day: manifest["run_id"] for day in self._days() if (manifest := self._manifest(day))}
 
     def _refused_topic(self, day: date, kind: str, number: int, script: DayScript) -> None:
         """Change the topic in a way that no run may accept; then undo it."""

@@ -275,6 +275,11 @@ class MemoryLake:
             del names[source]
         return True
 
+    def withdraw(self, source: str, target: str) -> None:
+        if target in self._store.names:
+            with self._store.change("withdraw"):
+                self._store.names.setdefault(source, self._store.names.pop(target))
+
     def discard(self, staged: str) -> None:
         with self._store.change("discard"):
             for name in list(self.files_below(staged)):

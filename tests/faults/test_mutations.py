@@ -346,7 +346,7 @@ def _rebuild_forgets_amendments(patched: Patch) -> None:
     def without(
         lake: Any, staged: Any, audited: Any, files: Any, kept: CarriedOver, *rest: Any, **named: Any
     ) -> Manifest:
-        return recommit(lake, staged, audited, files, replace(kept, amendments=()), *rest, **named)
+        return recommit(lake, staged, audited, files, replace(kept, shared={}), *rest, **named)
 
     patched.setattr(jobs.day.commit, "recommit", without)
 

@@ -21,13 +21,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import structlog
-from hypothesis import given
-from hypothesis import strategies as st
 
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
 from jobs.day.plan import preview
-from jobs.day.remake import share_out
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store, System
 from jobs.rebuild import rebuild_day
@@ -53,10 +50,9 @@ from offsets.errors import (
     TopicChanged,
     VerifyFailed,
 )
-from offsets.manifest import DataFile, FileOffsets
+from offsets.manifest import DataFile
 from offsets.manifest_text import MANIFEST_NAME, to_json
 from offsets.plan import Accept
-from offsets.ranges import Offsets, joined
 from offsets.verdict import Verdict
 from tests.reference import Fate, Place
 from tests.support.lake import files, late_paths, places
@@ -225,29 +221,119 @@ def behind_a_link(path: Path) -> None:
 def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it(
     lake: Path, topic: MemoryTopic, by: date, harm: Callable[[Path], None]
 ) -> None:
-    """It is kept from then on, and made again where the whole folder is gone, whatever contract holds now."""
+    """By the day that brought it, under its contract, whatever contract holds now for the rebuilt day."""
     before = state(lake)
     (lost,) = lake.glob(f"date={SECOND}/late-{by}-*")
     harm(lost)
     assert problems(lake)
-    manifest = rebuild(lake, topic, SECOND).manifest
-    assert [file.target for file in manifest.remade] == [lost.relative_to(lake).as_posix()]
+    others = {path: path.stat().st_ino for path in late_paths(lake, by) if path != lost}
+    rebuild(lake, topic, SECOND)
+    assert revisions(lake) == {day: 2 if day in (SECOND, by) else 1 for day in DAYS}
+    assert {path: path.stat().st_ino for path in others} == others, "what was intact was written again"
     assert state(lake) == before
     assert problems(lake) == ()
-    harm(lost)
-    manifest = rebuild(lake, topic, SECOND).manifest
-    assert len(manifest.remade) == 1, "of what was lost twice, only the last is there"
-    assert problems(lake) == ()
+    (again,) = lake.glob(f"date={SECOND}/late-{by}-*")
+    assert again != lost
+    harm(again)
     narrow = replace(RULES, columns=RULES.columns[:1])
-    assert (
-        rebuild(lake, topic, SECOND, rules=narrow, accept=Accept(contract=True)).manifest.remade
-        == manifest.remade
-    )
+    rebuild(lake, topic, SECOND, rules=narrow, accept=Accept(contract=True))
     assert problems(lake) == ()
+    assert read_manifest(PosixLake(lake), by).contract != read_manifest(PosixLake(lake), SECOND).contract
     shutil.rmtree(lake / f"date={SECOND}")
-    assert len(rebuild(lake, topic, SECOND).manifest.remade) == 2
+    rebuild(lake, topic, SECOND)
     assert state(lake) == before
     assert problems(lake) == ()
+
+
+@pytest.mark.parametrize("by", [THIRD, FOURTH])
+def test_a_day_brings_its_damaged_late_files_again_and_leaves_the_intact_ones(
+    lake: Path, topic: MemoryTopic, by: date
+) -> None:
+    before = state(lake)
+    damaged, *intact = late_paths(lake, by)
+    damaged.write_bytes(damaged.read_bytes()[:99])
+    nodes = [path.stat().st_ino for path in intact]
+    outcome = rebuild(lake, topic, by)
+    assert sum(outcome.amended.values()) == 1
+    assert revisions(lake) == {day: 1 + (day == by) for day in DAYS}
+    assert not damaged.exists()
+    assert [path.stat().st_ino for path in intact] == nodes
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def revisions(lake: Path) -> dict[date, int]:
+    return {manifest.day.date: manifest.revision for manifest in read_chain(PosixLake(lake))}
+
+
+@pytest.mark.parametrize("folder_gone", [False, True])
+def test_an_amendment_whose_owner_kafka_no_longer_holds_is_mended_by_a_backup_as_the_error_advises(
+    tmp_path: Path, folder_gone: bool
+) -> None:
+    """The error names the owner, and the old day stays."""
+    lake, topic = tmp_path / "lake", MemoryTopic(2)
+    for day in DAYS[:3]:
+        noon = midnight(day, ZONE) + timedelta(hours=12)
+        topic.produce(0, order(noon), noon)
+    for day in (FIRST, SECOND):
+        topic.produce(1, order(midnight(day, ZONE)), midnight(THIRD, ZONE) + timedelta(hours=13))
+    for day in DAYS[:3]:
+        run_day(pipeline(lake, topic, late=Late.AMEND), day)
+    before = state(lake)
+    (path,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    backup = path.read_bytes()
+    path.write_bytes(backup[:99])
+    if folder_gone:
+        shutil.rmtree(path.parent)
+    topic.retain_from(1, 1)
+    name = path.relative_to(lake).as_posix()
+    refused(lake, topic, OffsetsLost, f"{THIRD}, which brought late rows.*Restore {name} from a backup")
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(backup)
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_what_an_older_version_remade_is_intact_and_its_owner_takes_it_over(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """Versions before rebuilt an amendment where it lay: its hash is in the manifest of the day around it."""
+    before, own = state(lake), read_manifest(PosixLake(lake), SECOND)
+    (path,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    (file,) = [each for each in late_of(lake, THIRD) if each.day == SECOND]
+    written_otherwise(path)
+    assert problems(lake)
+    text = path.read_bytes()
+    remade = replace(file, bytes=len(text), sha256=hashlib.sha256(text).hexdigest())
+    assert own
+    (lake / f"date={SECOND}" / MANIFEST_NAME).write_bytes(to_json(replace(own, remade=(remade,))))
+    assert problems(lake) == ()
+    assert rebuild(lake, topic, SECOND).manifest.remade == (remade,)
+    assert revisions(lake)[THIRD] == 1, "what is intact is not written again"
+    assert remade in rebuild(lake, topic, THIRD).manifest.files
+    assert path.read_bytes() == text
+    assert problems(lake) == ()
+    assert rebuild(lake, topic, SECOND).manifest.remade == (), "its owner records it by now"
+    assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def written_otherwise(path: Path) -> None:
+    """Write the rows of a file again, so that their bytes are others."""
+    pq.write_table(pq.ParquetFile(path).read(), path, compression="none")
+
+
+def follow_the_advice(lake: Path, topic: MemoryTopic, day: date) -> None:
+    """Build a day again; where a message says to build another one first, do that."""
+    for _ in range(3):
+        try:
+            rebuild(lake, topic, day)
+            return
+        except (LedgerBroken, DayExists) as stopped:
+            (first,) = re.findall(r"again first \(`run --date (\S+) --force`\)", str(stopped))
+        follow_the_advice(lake, topic, date.fromisoformat(first))
+    raise AssertionError("the advice leads in a circle")
 
 
 def test_an_amendment_that_an_older_version_brought_is_made_again_though_days_between_were_rebuilt(
@@ -267,7 +353,7 @@ def test_an_amendment_that_an_older_version_brought_is_made_again_though_days_be
     before = places(lake)
     (lost,) = lake.glob(f"date={FIRST}/late-{FOURTH}-*")
     lost.unlink()
-    assert len(rebuild(lake, topic, FIRST).manifest.remade) == 1
+    rebuild(lake, topic, FIRST)
     assert places(lake) == before
     assert problems(lake) == ()
 
@@ -298,8 +384,7 @@ def test_a_lost_folder_and_a_later_manifest_of_an_older_version_come_back(
     before = places(lake)
     lose(lake / f"date={days[1]}", "folder")
     lose(lake / f"date={days[3]}", "manifest")
-    for day in (days[1], days[3]):
-        rebuild(lake, topic, day)
+    follow_the_advice(lake, topic, days[1])
     assert places(lake) == before
     assert problems(lake) == ()
 
@@ -312,12 +397,14 @@ def test_of_two_manifests_in_a_row_of_an_older_version_one_is_asked_for(tmp_path
     lose(lake / f"date={days[1]}", "folder")
     for day in (days[3], days[4]):
         lose(lake / f"date={day}", "manifest")
-    with pytest.raises(LedgerBroken, match=f"Restore the manifest of {days[3]} or of {days[4]}"):
+    with pytest.raises(DayExists, match=f"--date {days[4]} --force"):
         rebuild(lake, topic, days[1])
+    with pytest.raises(LedgerBroken, match="Two days in a row are missing: restore one of them"):
+        rebuild(lake, topic, days[4])
     (lake / f"date={days[3]}" / MANIFEST_NAME).write_bytes(saved)
-    for day in (days[1], days[4]):
-        rebuild(lake, topic, day)
+    follow_the_advice(lake, topic, days[1])
     assert places(lake) == before
+    assert problems(lake) == ()
 
 
 @pytest.mark.parametrize("until", [3, 4, 5])
@@ -489,56 +576,15 @@ def test_many_lost_amendments_of_one_run_are_made_again_without_reading_all_its_
     assert len(watched.opened) < 9 * len(lost)
 
 
-@given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(1, 9)), min_size=3, max_size=12))
-def test_lost_files_share_the_lost_rows_as_their_counts_and_edges_were(
-    runs: list[tuple[int, int, int]],
-) -> None:
-    """However the rows of files lie between each other: each run is of a partition, a file and a length."""
-    held = [(partition, number) for partition, number, length in runs for _ in range(length)]
-    before: list[dict[int, set[int]]] = [{} for _ in range(4)]
-    for offset, (partition, number) in enumerate(held):
-        before[number].setdefault(partition, set()).add(offset)
-    rows = {part: Offsets.holding(at for at, (p, _) in enumerate(held) if p == part) for part, _ in held}
-    shares = share_out(rows, [late_file(edges(file)) for file in before])
-    assert [edges({part: set(numbers(share[part])) for part in share}) for share in shares] == [
-        edges(file) for file in before
-    ]
-    for part, offsets in rows.items():
-        assert joined(share[part] for share in shares if part in share) == offsets
-
-
-def late_file(offsets: tuple[FileOffsets, ...]) -> DataFile:
-    return DataFile(
-        path="late",
-        verdict=Verdict.LATE,
-        rows=sum(part.rows for part in offsets),
-        bytes=0,
-        sha256="",
-        offsets=offsets,
-        event_time_min=None,
-        event_time_max=None,
-        day=FIRST,
-        target=None,
-    )
-
-
-def edges(file: dict[int, set[int]]) -> tuple[FileOffsets, ...]:
-    return tuple(
-        FileOffsets(partition=part, rows=len(held), from_offset=min(held), until_offset=max(held) + 1)
-        for part, held in sorted(file.items())
-    )
-
-
-def numbers(offsets: Offsets) -> list[int]:
-    return [offset for from_, until in offsets for offset in range(from_, until)]
-
-
 @pytest.mark.parametrize("aside_is_lost", [False, True])
 @pytest.mark.parametrize("aside", [0, 1])
 def test_a_lost_amendment_beside_rows_of_its_run_that_are_set_aside_is_made_again(
     tmp_path: Path, aside: int, aside_is_lost: bool
 ) -> None:
-    """The rows that a rebuild of the run's day set aside were taken for some of the lost file."""
+    """The rows that a rebuild of the run's day set aside were taken for some of the lost file.
+
+    Where both files are lost, nothing tells them apart: all of their rows go where they belong.
+    """
     lake = tmp_path / "lake"
     topic = small_around_large(lake)
     noon = midnight(THIRD, ZONE) + timedelta(hours=12)
@@ -554,8 +600,10 @@ def test_a_lost_amendment_beside_rows_of_its_run_that_are_set_aside_is_made_agai
         path.unlink()
     rebuild(lake, topic, FIRST)
     if aside_is_lost:
-        rebuild(lake, topic, SECOND)
-    assert state(lake) == before
+        late = {file.target is None for file in late_of(lake, SECOND)}
+        assert (places(lake).keys(), late) == (places_of(before).keys(), {False})
+    else:
+        assert state(lake) == before
     assert problems(lake) == ()
 
 
@@ -780,9 +828,15 @@ def test_a_store_that_cannot_exchange_is_refused_before_anything_is_read(
     refused(lake, topic, StoreFailed, "file system that has Linux's renameat2", engine=engine)
     assert engine.jobs == 0
     assert not (lake / "_staging").exists()
-    # a folder that is gone is not exchanged
+    # a folder that is gone is not exchanged, but those of the days that brought late rows to it are
     shutil.rmtree(lake / f"date={SECOND}")
+    refused(lake, topic, StoreFailed, "file system that has Linux's renameat2", engine=engine)
+    assert engine.jobs == 0
+    monkeypatch.undo()
     rebuild(lake, topic, SECOND)
+    monkeypatch.setattr(System, "exchange", refuse)
+    shutil.rmtree(lake / f"date={FOURTH}")
+    rebuild(lake, topic, FOURTH)
 
 
 def test_the_old_day_stays_in_staging_while_its_successor_may_not_be_durable(
@@ -1042,9 +1096,6 @@ def test_late_rows_are_not_filed_twice_where_their_file_was_damaged_to_hold_an_o
     before = state(lake)
     (broken,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
     damage_values(broken, "kafka_offset", pa.array([7, 7], pa.int64()))
-    with pytest.raises(LedgerBroken, match="Build the day that it lies in again first"):
-        rebuild(lake, topic, THIRD)
-    rebuild(lake, topic, SECOND)
     rebuild(lake, topic, THIRD)
     assert state(lake) == before
     assert problems(lake) == ()
@@ -1235,36 +1286,30 @@ def test_a_lake_without_its_first_day_is_not_built_on(
     assert problems(lake) == ()
 
 
+@pytest.mark.parametrize("day", [SECOND, THIRD])
 def test_late_rows_that_still_lie_in_an_older_days_folder_do_not_go_with_it(
-    lake: Path, topic: MemoryTopic
+    lake: Path, topic: MemoryTopic, day: date
 ) -> None:
+    """As after a kill between the exchange of a day and the moves of its late files."""
     before = state(lake)
     (target,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
     source = lake / f"date={THIRD}/_late/date={SECOND}" / target.name
     source.parent.mkdir(parents=True, exist_ok=True)
     target.rename(source)
     advice = rf"uild {SECOND} again first \(`run --date {SECOND} --force`\)"
-    with pytest.raises(LedgerBroken, match=advice):
-        rebuild(lake, topic, THIRD)
-    assert source.exists()
     assert any(re.search(advice, each) for each in problems(lake))
-    rebuild(lake, topic, SECOND)
-    (told,) = [each for each in problems(lake) if "still there" in each]
-    assert f"`run --date {THIRD} --force`" in told
-    rebuild(lake, topic, THIRD)
+    rebuild(lake, topic, day)
+    assert target.exists()
     assert state(lake) == before
     assert problems(lake) == ()
 
 
-def test_a_late_file_that_came_back_beside_one_that_was_made_again_goes_with_its_folder(
+def test_a_late_file_that_came_back_beside_the_one_in_its_day_goes_with_its_folder(
     lake: Path, topic: MemoryTopic
 ) -> None:
     """A backup of the day may hold it. Each of the two days told to build the other one first, for ever."""
     (target,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
-    backup = target.read_bytes()
-    target.unlink()
-    assert rebuild(lake, topic, SECOND).manifest.remade
-    before = state(lake)
+    backup, before = target.read_bytes(), state(lake)
     source = lake / f"date={THIRD}/_late/date={SECOND}" / target.name
     source.parent.mkdir(parents=True, exist_ok=True)
     source.write_bytes(backup)
@@ -1352,8 +1397,8 @@ def test_two_days_that_are_lost_apart_from_each_other_are_built_one_after_the_ot
         (LedgerBroken, DayExists), match=f"--date {first} --force|date={first}/_manifest.json"
     ):
         rebuild(lake, topic, then)
-    rebuild(lake, topic, first)
-    rebuild(lake, topic, then)
+    follow_the_advice(lake, topic, first)
+    follow_the_advice(lake, topic, then)
     assert places(lake).keys() == places_of(before).keys()
     if harm != "folder":
         assert state(lake) == before
@@ -1375,7 +1420,8 @@ def test_of_two_lost_folders_one_may_come_back_from_a_backup(
     for day in (SECOND, FOURTH):
         (lake / f"date={day}").rename(tmp_path / str(day))
     if restored == FOURTH:
-        rebuild(lake, topic, SECOND)
+        with pytest.raises(LedgerBroken, match=f"uild {FOURTH} again first"):
+            rebuild(lake, topic, SECOND)
     else:
         with pytest.raises(LedgerBroken, match=f"uild {SECOND} again first"):
             rebuild(lake, topic, FOURTH)
