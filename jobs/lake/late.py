@@ -68,6 +68,6 @@ def finish_moves(lake: Lake, manifest: Manifest, *, rebuilding: bool = False) ->
 
 
 def _can_move(lake: Lake, source: str, target: str) -> bool:
-    """Return whether a late file waits for its move, its day is there, and no other file is in its place."""
-    entry = lake.stat(source)
-    return bool(entry and lake.stat(parent(target)) and lake.stat(target) in (None, entry))
+    """Return whether a late file is there, and so is its day, without another file in its place."""
+    entries = {lake.stat(source), lake.stat(target)} - {None}
+    return len(entries) == 1 and lake.stat(parent(target)) is not None

@@ -15,6 +15,7 @@ from functools import cache
 from itertools import count
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.context import Pipeline
@@ -24,10 +25,12 @@ from jobs.lake.port import DayContents
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store
 from jobs.rebuild import rebuild_day
+from jobs.verify.level import Level
+from jobs.verify.run import verify
 from offsets.commit_log import read_manifest
 from offsets.errors import StoreFailed
 from tests.faults.store import Fault, some
-from tests.faults.story import HOLDER, Story, Trial, four_days, memory_folder
+from tests.faults.story import HOLDER, Reader, Story, Trial, four_days, memory_folder
 from tests.faults.sweeps import (
     ANSWER_LOST,
     KILLED,
@@ -146,6 +149,87 @@ def test_a_rebuild_moves_no_late_row_out_of_a_day_that_a_power_loss_could_take()
         if not note:
             break
     assert n > 4, "two late files are moved, by four changes"
+
+
+# -- a damaged late file: its owner takes it out of its day, and brings its rows in another one
+
+
+class PatientReader(Reader):
+    """Looks as any reader does, but knows that rows of a damaged file may be away for a moment."""
+
+    def look(self) -> None:
+        self.forget()
+        super().look()
+
+
+class Mending(Rebuild):
+    """A rebuild of the day in which a late file is damaged, or of the day that brought it."""
+
+    def __init__(self, folder: Path, number: int) -> None:
+        super().__init__(folder, number)
+        (damaged,) = self.lake.glob(f"date={self.story.days[OLDEST]}/late-*")
+        table = pq.ParquetFile(damaged).read()
+        pq.write_table(table, damaged, compression="none")  # readable, and not what was committed
+        self.store.reload()
+        self.reader = PatientReader(self.lake, self.story, 3)
+        self.store.watch = self.reader.look
+
+
+def mending(mode: Mode, number: int) -> Iterator[tuple[Mending, str]]:
+    """Yield a lake after each single fault, until a rebuild gets through without one."""
+    for n in count(1):
+        with memory_folder() as folder:
+            trial = Mending(folder, number)
+            note = mode.fail(trial, n)
+            yield trial, note
+        if not note:
+            return
+
+
+def require_mended(trial: Trial, days: int) -> None:
+    trial.power_loss()
+    lake = PosixLake(trial.lake)
+    assert places(trial.lake) == places(four_days(1).lake(days))
+    assert verify(lake, None, lambda *_: None, Level.RECORDS).problems == ()
+
+
+@pytest.mark.parametrize("mode", [KILLED, ANSWER_LOST, SOME_KEPT], ids=lambda mode: mode.name)
+@pytest.mark.parametrize("number", [OLDEST, NEWEST], ids=["its day", "its owner"])
+def test_the_same_command_mends_a_damaged_late_file_after_a_fault_at_any_change(
+    number: int, mode: Mode, record_property: Record
+) -> None:
+    """A reader sees its rows once or, between two of the changes, not at all."""
+    faults = 0
+    for trial, note in mending(mode, number):
+        try:
+            trial.run()
+            require_mended(trial, 3)
+        except BaseException as failed:
+            failed.add_note(note)
+            raise
+        faults += bool(note)
+    record_property("faults", faults)
+    assert faults > 40
+
+
+@pytest.mark.parametrize("mode", [KILLED, SOME_KEPT], ids=lambda mode: mode.name)
+@pytest.mark.parametrize("number", [OLDEST, NEWEST], ids=["its day", "its owner"])
+def test_a_run_of_the_next_day_is_not_stopped_by_a_rebuild_that_died_at_any_change(
+    number: int, mode: Mode
+) -> None:
+    """The damaged file is brought back to its day, or its successor is; then the same command mends."""
+    story = four_days(1)
+    for trial, note in mending(mode, number):
+        try:
+            trial.reader = PatientReader(trial.lake, story, 4)
+            trial.store.watch = trial.reader.look
+            assert not story.run(trial.lake, story.days[3], system=trial.store).already
+            assert places(trial.lake) == places(story.lake(4))
+            trial.run()
+            require_mended(trial, 4)
+        except BaseException as failed:
+            failed.add_note(note)
+            raise
 
 
 # -- runs, rebuilds and cleanings in any order, each with a fault
