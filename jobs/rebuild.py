@@ -52,7 +52,6 @@ from offsets.commit_log import read_manifest
 from offsets.contract import Accepted, Contract
 from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compacted
 from offsets.errors import (
-    AuditFailed,
     ConfigError,
     ContractChanged,
     KafkaDailyError,
@@ -88,7 +87,7 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
     history = _history(pipeline, day)
     _require_nothing_accepted(pipeline, history)
     require_no_unknown_files(lake, history, topic)
-    amended = _finish_moves(lake, (history.own, *history.after))
+    amended = _finish_moves(lake, (history.before, history.own, *history.after))
     stages = DayStages(day, pipeline.observers)
     recorded = history.recorded() if history.known else None
     with stages.observed(Stage.PLAN) as figures:
@@ -172,14 +171,16 @@ def _naming_owner(owner: Manifest, owners: Mapping[str, Manifest], day: date) ->
         yield
     except KafkaDailyError as stopped:
         targets = [target for target, manifest in owners.items() if manifest is owner]
+        files = f"{', '.join(targets[:9])}{' and more' if len(targets) > 9 else ''}"
         again = f"build {day} again (`run --date {day} --force`)."
-        for_good = isinstance(stopped, OffsetsLost | TopicChanged | AuditFailed)
-        restore = f"{owner.day.date} stays as it is. Restore {', '.join(targets)} from a backup, then {again}"
+        gone = isinstance(stopped, OffsetsLost | TopicChanged)
         raise type(stopped)(
             expected=f"{owner.day.date}, which brought late rows to {day} that are damaged, to be built "
             f"again: {stopped.expected}",
             found=stopped.found,
-            do=restore if for_good else f"{stopped.do} Then {again}",
+            do=f"{owner.day.date} stays as it is. Restore {files} from a backup, then {again}"
+            if gone
+            else f"{stopped.do} Then, or once {files} came back from a backup, {again}",
             **stopped.facts,
         ) from stopped
 

@@ -156,8 +156,8 @@ class Manifest:
     files: tuple[DataFile, ...]
     """The files of the day, and the late ones that its run wrote, which may have moved to their `target`."""
     remade: tuple[DataFile, ...]
-    """Amendments of this day that a rebuild wrote again: their size and SHA-256 are those here, no longer
-    those in the manifest of the day that brought them."""
+    """Amendments of this day that an older version rebuilt here: their size and SHA-256 are those here, not
+    those in the manifest of the day that brought them. By now that day rebuilds them: none is added."""
     next: Checkpoint
     """The checkpoint that the next day starts from."""
     started: datetime

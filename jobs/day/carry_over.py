@@ -121,12 +121,14 @@ def _own_late_files(
     late = own.files_of(Verdict.LATE)
     if not any(file.target for file in late):
         return (), None, (), {}
-    remade = {file.target: file for day in {file.day for file in late} for file in _remade_in(lake, day)}
     refs = {file: file.target or in_day(own.day.date, file.path) for file in late}
-    found = {file: _find_intact(lake, [ref], file, remade.get(file.target)) for file, ref in refs.items()}
+    found = {file: _find_intact(lake, [ref], file) for file, ref in refs.items()}
+    others = [file for file in late if not found[file]]
+    remade = {file.target: file for day in {file.day for file in others} for file in _remade_in(lake, day)}
+    found |= {file: _find_intact(lake, [refs[file]], remade.get(file.target)) for file in others}
     intact = dict(filter(None, found.values()))
     settled = read_offsets(lake, list(intact)) if len(intact) < len(late) else None
-    lost = tuple(file for file in late if file.target and not found[file])
+    lost = tuple(file for file in others if file.target and not found[file])
     set_aside = {entry.path: ref for ref, entry in intact.items() if not entry.target}
     return tuple(intact.values()), settled, lost, set_aside
 
