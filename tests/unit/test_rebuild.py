@@ -238,7 +238,8 @@ def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it
     narrow = replace(RULES, columns=RULES.columns[:1])
     rebuild(lake, topic, SECOND, rules=narrow, accept=Accept(contract=True))
     assert problems(lake) == ()
-    assert read_manifest(PosixLake(lake), by).contract != read_manifest(PosixLake(lake), SECOND).contract
+    contracts = {manifest.day.date: manifest.contract for manifest in read_chain(PosixLake(lake))}
+    assert contracts[by] != contracts[SECOND]
     shutil.rmtree(lake / f"date={SECOND}")
     rebuild(lake, topic, SECOND)
     assert state(lake) == before
@@ -259,6 +260,25 @@ def test_a_day_brings_its_damaged_late_files_again_and_leaves_the_intact_ones(
     assert not damaged.exists()
     assert [path.stat().st_ino for path in intact] == nodes
     assert state(lake) == before
+    assert problems(lake) == ()
+
+
+def test_a_lost_day_is_back_before_its_owners_are_and_the_next_run_names_the_command_that_goes_on(
+    lake: Path, topic: MemoryTopic, tmp_path: Path
+) -> None:
+    """A file of somebody else stops the owner; to the next run a late file of the newest day is gone."""
+    move_on(topic)
+    before, sidecar = state(lake), lake / f"date={FOURTH}" / "_index.sidecar"
+    shutil.rmtree(lake / f"date={SECOND}")
+    sidecar.write_text("somebody's")
+    with pytest.raises(VerifyFailed, match=f"Move these files.*build {SECOND} again"):
+        rebuild(lake, topic, SECOND)
+    with pytest.raises(LedgerBroken, match=f"run --date {SECOND} --force"):
+        run_day(pipeline(lake, topic, late=Late.AMEND), FIFTH)
+    sidecar.rename(tmp_path / "away")
+    rebuild(lake, topic, SECOND)
+    assert state(lake) == before
+    run_day(pipeline(lake, topic, late=Late.AMEND), FIFTH)
     assert problems(lake) == ()
 
 
