@@ -1,8 +1,8 @@
 """A lake in a folder on disk: its days are folders, and its commit is one rename.
 
 Relies on a POSIX file system with atomic rename, and changes it only through a `Store`. It never removes a
-file that a reader may see. Only the lake's root may be a symbolic link: any other may lead to somebody else's
-files.
+file that a reader may see, but for a damaged one that another replaces. Only the lake's root may be a
+symbolic link: any other may lead to somebody else's files.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ from offsets.checkpoint import LostOffsets
 from offsets.errors import KafkaDailyError
 from offsets.plan import Accept
 from tests import reference
-from tests.faults.laws import Reader, Seen, check
+from tests.faults.laws import Reader, Seen, check, no_coordinate_twice
 from tests.faults.light_files import light_files, light_rows, parquet_rows
 from tests.faults.memory_lake import MemoryLake, MemoryStore
 from tests.faults.scripts import (
@@ -280,10 +280,16 @@ class History:
             between = [n for n in range(1, len(self.lake.days) - 1) if not self.lake.days[n + 1].lossy]
             at, damage = (between[0], damage) if between else (at, "")
         day = self.lake.days[at].day.date
+        amended = sorted(self.folder.glob("date=*/late-*"))
+        late = amended[how % len(amended)] if damage == "late" and amended else None
+        damage = "cut" if damage == "late" and not late else damage
+        if late:  # its day is rebuilt, or the one that brought it
+            day = date.fromisoformat(late.name[5:15] if how & 32 else late.parent.name[5:])
+            at = self._days().index(day)
         rules = self.lake.days[at + 1 if damage == "gone" else at].request.rules
         expected = self.lake.rebuild(self.known, day, self.rules, gone=damage == "gone")
         ways, runs = self._revisions(day, expected), self._runs()
-        saved = self._damage(day, damage, how)
+        saved = self._damage(day, damage, how, late)
         may = {"OffsetsLost"} if self.known.compacted else set[str]()
         if "late-" in saved[1]:  # a rebuild needs all records that its run read
             may |= {"OffsetsLost", "RunFailed"}
@@ -292,14 +298,18 @@ class History:
         if rules != self.rules:
             assert self._rebuilt(day, None) in {"ContractChanged", *may}
         self._accept = Accept(contract=True)
-        if how & 64 and not damage and not whole:
+        if how & 64 and (late or not damage) and not whole:
             fault = Fault(at=1 + how * self.made // 1000)
             failed = self._rebuilt(day, fault)
             assert failed in {"done", "crash", *may}, f"a rebuild ends with {failed}"
             self.counts["rebuilds that crashed"] += failed == "crash"
+            self.counts["rebuilds of late files that crashed"] += bool(late) and failed == "crash"
             if how & 128:
                 self.store.power_loss(some(how))
-            self._look_rebuilt(day, ways, runs)
+            if late:
+                no_coordinate_twice(self.seen(self.lake, moving=False))
+            else:
+                self._look_rebuilt(day, ways, runs)
         result = self._rebuilt(day, None)
         self._accept = Accept()
         assert result in {"done", *may}, f"a rebuild ends with {result}"
@@ -322,10 +332,10 @@ class History:
         after = sum(self.counts[name] for name in self.counts if name.startswith("rebuilds"))
         self.counts["rebuilds before the rerun"] += after > before
 
-    def _damage(self, day: date, damage: str, how: int) -> tuple[Path, str, bytes]:
-        """Damage a day without the store's knowledge; return what repairs it."""
+    def _damage(self, day: date, damage: str, how: int, late: Path | None) -> tuple[Path, str, bytes]:
+        """Damage a day, or a late file, without the store's knowledge; return what repairs it."""
         folder = self.folder / f"date={day}"
-        files = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
+        files = [late] if late else sorted(path for path in folder.rglob("*.parquet") if path.is_file())
         if damage == "gone":
             aside = self.folder.parent / "aside"
             shutil.rmtree(aside, ignore_errors=True)
@@ -338,7 +348,7 @@ class History:
         path = files[how % len(files)]
         text = path.read_bytes()
         path.unlink()
-        if damage == "cut":
+        if damage == "cut" or (late and not how & 64):
             path.write_bytes(text[: len(text) // 2])
         self.store.reload()
         return path, path.name, text

@@ -36,7 +36,8 @@ AFTERWARDS: Final = (
     "rebuild", "rebuild", "rebuild", "past", "columns", "tombstones", "compact", "retain", "rerun",
 )  # fmt: skip
 FAULTS: Final = ("crash", "lost answer", "power loss", "EIO", "EIO after", "kill")
-DAMAGES: Final = ("", "cut", "gone", "removed", "cut", "gone")
+DAMAGES: Final = ("", "late", "gone", "removed", "cut", "late", "gone")
+"""`late` is a late file in the day to which it was brought, if there is one; else it is `cut`."""
 ZONES: Final = ("Europe/Amsterdam", "UTC", "Asia/Tokyo", "America/New_York")
 
 
