@@ -81,17 +81,17 @@ def replace_day(
 ) -> None:
     """Exchange a committed day for a new revision that holds the same records, as its digests show.
 
-    `moved` are the files in staging by their new names. The old day goes into staging; its late files that
-    are damaged go there with it, out of the days to which they were brought.
+    `moved` are the files in staging by their new names. The old day goes into staging, and with it its late
+    files that are damaged, out of the days to which they were brought.
 
     Raises:
         StoreFailed: the store refused, or cannot exchange in one step; the old day stays.
     """
     day = manifest.day.date
-    for file in carried_over.lost:
-        if file.target:
-            lake.withdraw(names.in_day(day, file.path), file.target)
-    contents = DayContents(moved=moved, shared=carried_over.shared, texts=_texts(manifest))
+    withdrawn = {names.in_day(day, file.path): file.target for file in carried_over.lost if file.target}
+    contents = DayContents(
+        moved=moved, shared=carried_over.shared, texts=_texts(manifest), withdrawn=withdrawn
+    )
     publish = lake.replace if lake.has_day(day) else lake.commit
     publish(staged, day, contents)
 

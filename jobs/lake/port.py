@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from io import BufferedIOBase
 from typing import Protocol
@@ -56,12 +56,14 @@ class DayContents:
     """The files of a day that is put together, by their names below it.
 
     `moved` are files that are moved out of staging. `shared` are files that keep their other name as well.
-    `texts` are written last, in this order, with the manifest at the end.
+    `texts` are written last, in this order, with the manifest at the end. `withdrawn` are damaged late files
+    that the day brought to others, by the references from which it brought them.
     """
 
     moved: Mapping[str, str]
     shared: Mapping[str, str]
     texts: Mapping[str, bytes]
+    withdrawn: Mapping[str, str] = field(default_factory=dict)
 
 
 class NewFile(Protocol):
@@ -223,6 +225,8 @@ class Lake(LedgerReader, Files, Protocol):
     def replace(self, staged: str, day: date, contents: DayContents) -> None:
         """Exchange a day for the committed one in one step; the old day moves to `day` in the staging.
 
+        What it withdraws is taken back just before: from the days to where `bring` finds it again.
+
         Raises:
             StoreFailed: the store refused; the old day stays unless the new one is visible.
         """
@@ -236,16 +240,6 @@ class Lake(LedgerReader, Files, Protocol):
 
         Raises:
             LedgerBroken: both names are gone, or they are two different files.
-            StoreFailed: the store refused.
-        """
-        ...
-
-    def withdraw(self, source: str, target: str) -> None:
-        """Take a damaged late file out of its day, back to where `bring` takes it from; undoes `bring`.
-
-        Idempotent too. A file that lies at `source` stays; nothing happens if none lies at `target`.
-
-        Raises:
             StoreFailed: the store refused.
         """
         ...

@@ -287,8 +287,29 @@ class PosixLake:
 
     def replace(self, staged: str, day: date, contents: DayContents) -> None:
         """Exchange a staged day for a committed one, which goes into staging."""
-        self._store.exchange(self._put_together(staged, contents), self.day_folder(day))
+        folder = self._put_together(staged, contents)
+        for source, target in contents.withdrawn.items():
+            self._withdraw(source, target)
+        self._store.exchange(folder, self.day_folder(day))
         self._store.sync_folder(self.root)
+
+    def _withdraw(self, source: str, target: str) -> None:
+        """Take a late file out of its day: link, sync, unlink, sync. If the run is killed, `bring` undoes it.
+
+        A file that lies at `source` stays.
+        """
+        self.require_no_link(parent(target))
+        self.require_no_link(parent(source))
+        from_, to = self.root / source, self.root / target
+        if self.stat(target) is None:
+            return
+        if self.stat(source) is None:
+            self._store.make_folder(from_.parent)
+            self._store.link(to, from_)
+            for folder in from_.parents[: len(Path(source).parts) - 1]:
+                self._store.sync_folder(folder)
+        self._store.unlink(to)
+        self._store.sync_folder(to.parent)
 
     def _put_together(self, staged: str, contents: DayContents) -> Path:
         """Make the folder of a day in staging, durable from the bottom up."""
@@ -337,21 +358,6 @@ class PosixLake:
         self._store.unlink(from_)
         self._store.sync_folder(from_.parent)
         return True
-
-    def withdraw(self, source: str, target: str) -> None:
-        """Take a late file back: link, sync, unlink, sync; a run that was killed between brings it again."""
-        self.require_no_link(parent(target))
-        self.require_no_link(parent(source))
-        from_, to = self.root / source, self.root / target
-        if self.stat(target) is None:
-            return
-        if self.stat(source) is None:
-            self._store.make_folder(from_.parent)
-            self._store.link(to, from_)
-            for folder in from_.parents[: len(Path(source).parts) - 1]:
-                self._store.sync_folder(folder)
-        self._store.unlink(to)
-        self._store.sync_folder(to.parent)
 
     def require_late_moves(self, staged: str) -> None:
         """Check that the store has hard links, which bringing late files needs.

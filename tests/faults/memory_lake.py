@@ -241,6 +241,10 @@ class MemoryLake:
             self._put(day, contents)
 
     def replace(self, staged: str, day: date, contents: DayContents) -> None:
+        for source, target in contents.withdrawn.items():
+            if target in self._store.names:
+                with self._store.change("withdraw"):
+                    self._store.names.setdefault(source, self._store.names.pop(target))
         with self._store.change("replace"):
             old = {name: self._store.names[name] for name in self.files_below(day_ref(day))}
             shared = {name: self._store.names[ref] for name, ref in contents.shared.items()}
@@ -274,11 +278,6 @@ class MemoryLake:
         with self._store.change("unlink"):
             del names[source]
         return True
-
-    def withdraw(self, source: str, target: str) -> None:
-        if target in self._store.names:
-            with self._store.change("withdraw"):
-                self._store.names.setdefault(source, self._store.names.pop(target))
 
     def discard(self, staged: str) -> None:
         with self._store.change("discard"):

@@ -326,7 +326,7 @@ def withdraw_for_good(self: PosixLake, source: str, target: str) -> None:
     "broken, says", [(withdraw_nothing, "seen twice"), (withdraw_for_good, "found neither")]
 )
 def test_a_broken_withdrawal_is_noticed(broken: object, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(PosixLake, "withdraw", broken)
+    monkeypatch.setattr(PosixLake, "_withdraw", broken)
     with pytest.raises((AssertionError, LedgerBroken), match=says):
         test_a_run_of_the_next_day_is_not_stopped_by_a_rebuild_that_died_at_any_change_of_names(
             NEWEST, KILLED
