@@ -246,15 +246,17 @@ def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it
     assert problems(lake) == ()
 
 
+@pytest.mark.parametrize("late", Late)
 @pytest.mark.parametrize("by", [THIRD, FOURTH])
 def test_a_day_brings_its_damaged_late_files_again_and_leaves_the_intact_ones(
-    lake: Path, topic: MemoryTopic, by: date
+    lake: Path, topic: MemoryTopic, by: date, late: Late
 ) -> None:
+    """Its manifest decides that they are brought, not the config."""
     before = state(lake)
     damaged, *intact = late_paths(lake, by)
     damaged.write_bytes(damaged.read_bytes()[:99])
     nodes = [path.stat().st_ino for path in intact]
-    outcome = rebuild(lake, topic, by)
+    outcome = rebuild_day(pipeline(lake, topic, late=late), by)
     assert sum(outcome.amended.values()) == 1
     assert revisions(lake) == {day: 1 + (day == by) for day in DAYS}
     assert not damaged.exists()
@@ -279,6 +281,28 @@ def test_a_lost_day_is_back_before_its_owners_are_and_the_next_run_names_the_com
     rebuild(lake, topic, SECOND)
     assert state(lake) == before
     run_day(pipeline(lake, topic, late=Late.AMEND), FIFTH)
+    assert problems(lake) == ()
+
+
+class RottenLake(PosixLake):
+    """A lake that damages each late file that it brings."""
+
+    def bring(self, source: str, target: str) -> bool:
+        brought = super().bring(source, target)
+        if brought:
+            (self.root / target).write_bytes(b"rotten")
+        return brought
+
+
+def test_a_day_is_not_exchanged_where_what_its_owner_brought_again_is_damaged_too(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    (lost,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    lost.unlink()
+    with pytest.raises(LedgerBroken, match=f"as {THIRD} has just brought it"):
+        rebuild_day(replace(pipeline(lake, topic, late=Late.AMEND), lake=RottenLake(lake)), SECOND)
+    assert revisions(lake)[SECOND] == 1
+    rebuild(lake, topic, SECOND)
     assert problems(lake) == ()
 
 
