@@ -53,7 +53,6 @@ from offsets.contract import Accepted, Contract
 from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compacted
 from offsets.errors import (
     ConfigError,
-    ContractChanged,
     KafkaDailyError,
     LedgerBroken,
     OffsetsLost,
