@@ -43,7 +43,7 @@ from jobs.day.execute import (
 )
 from jobs.day.plan import PlannedRun, plan_with_retries
 from jobs.day.sizing import bytes_per_row
-from jobs.lake.late import amended_by, finish_moves
+from jobs.lake.late import amended_by, finish_moves, unfinished_moves
 from jobs.lake.names import DAY_PREFIX, STAGED_DAY
 from jobs.lake.port import Lake
 from jobs.record.rules import Rules, rules_of
@@ -139,10 +139,12 @@ def _history(pipeline: Pipeline, day: date) -> History:
 
 
 def _finish_moves(lake: Lake, manifests: Iterable[Manifest | None]) -> Counter[date]:
-    """Finish what can be moved: after a rebuild was killed, files of an older day may wait as well."""
+    """Finish the moves of the last day, and of others whose rebuild was killed before it moved all."""
     amended = Counter[date]()
-    for manifest in filter(None, manifests):
-        amended.update(finish_moves(lake, manifest, rebuilding=True))
+    known = [manifest for manifest in manifests if manifest]
+    for manifest in known:
+        if manifest is known[-1] or any(unfinished_moves(lake, manifest)):
+            amended.update(finish_moves(lake, manifest, rebuilding=True))
     return amended
 
 
@@ -156,6 +158,7 @@ def _rebuild_owners(pipeline: Pipeline, owners: Mapping[str, Manifest], day: dat
         current = read_manifest(pipeline.lake, owner.day.date)
         if current and current.run_id == pipeline.run_id:  # this run rebuilt it, as an owner of another
             continue
+        log.info("rebuilding the day that brought damaged late rows", day=str(owner.day.date), into=str(day))
         with _naming_owner(owner, owners, day):
             settings = replace(pipeline.settings, rules=_recorded_rules(owner))
             as_recorded = replace(pipeline, settings=settings, accept=Accept())
