@@ -117,7 +117,19 @@ def test_three_days_hold_every_record_once_in_its_place(
         len(lakes.rows(lake, day, "part-*.parquet")) for day in DAYS
     ]
     assert command(config, "verify").code == 0
+    _assert_mended(lake, config, command)
+    assert_exact(lake, history.said, nights)
     assert not (lake / "_staging").exists()
+
+
+def _assert_mended(lake: Path, config: Path, command: Command) -> None:
+    """One command mends a day with a damaged late file: it builds the day that brought it again as well."""
+    damaged = next(lake.glob(f"date={DAYS[0]}/late-*"))
+    damaged.write_bytes(damaged.read_bytes()[:-9])
+    assert command(config, "verify").code == 28
+    done = command(config, "run", "--date", str(DAYS[0]), "--force")
+    assert done.code == 0, done.err
+    assert command(config, "verify").code == 0
 
 
 def _assert_values(lake: Path, history: History) -> None:
