@@ -5,6 +5,7 @@ Relies on rich, which writes no colours where nobody looks. A program gets JSON 
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
@@ -16,10 +17,11 @@ from jobs import logs
 from jobs.cli.json_documents import print_document
 from offsets.errors import KafkaDailyError
 
-WIDE: Final = 180
-"""The width of tables where stdout is no terminal."""
+WIDE: Final = 10_000
+"""The width of tables where stdout is no terminal, and COLUMNS names none: every column has room."""
 
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+_narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+out = Console(highlight=False, soft_wrap=True, width=None if _narrow else WIDE)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
