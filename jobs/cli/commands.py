@@ -128,7 +128,10 @@ def status(config: Config = None, last: options.Last = None, json: Json = False)
             datetime.now(UTC),
         )
         seen = replace(seen, days=seen.days[-last:]) if last else seen
-        json_documents.print_document(seen) if json else tables.status(seen)
+        if json:
+            json_documents.print_document(replace(seen, lake=str(Path(seen.lake).absolute())))
+        else:
+            tables.status(seen)
 
 
 @app.command(

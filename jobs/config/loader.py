@@ -42,7 +42,10 @@ class KafkaSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSettings:
-    """Where days are written, and in which files; sizes in bytes, the path absolute."""
+    """Where days are written, and in which files; sizes in bytes.
+
+    The path is relative where that of the config is, so that messages show it as it was given.
+    """
 
     path: Path
     target_file_size: int
@@ -76,10 +79,11 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     except NotYaml as error:
         problems.add((), str(error))
         raise _wrong(file, problems) from None
-    filled = _fill(tree, (), References(file.parent, environ), problems)
+    folder = file.parent.absolute()
+    filled = _fill(tree, (), References(folder, environ), problems)
     config = read(ConfigFile, filled, problems)
     check(config, problems)
-    options = client_options(config.kafka.security, file.parent, problems)
+    options = client_options(config.kafka.security, folder, problems)
     if problems:
         raise _wrong(file, problems)
     return _settings(file, config, options)
@@ -88,7 +92,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
 def _find(path: Path | None, environ: Mapping[str, str]) -> Path:
     named = path or environ.get(CONFIG_VARIABLE)
     if named:
-        return Path(named).absolute()
+        return Path(named)
     raise ConfigError(
         expected=f"a configuration named by --config or {CONFIG_VARIABLE}",
         found="neither",

@@ -38,6 +38,10 @@ class PosixLake:
         """Take the path of a lake, which need not exist yet, and the store that changes it."""
         self.root, self._store = root, store or Store()
 
+    def __getstate__(self) -> dict[str, object]:
+        """Pickle with an absolute path: a task runs in another folder."""
+        return {**self.__dict__, "root": self.root.absolute()}
+
     # -- reading
 
     def days(self) -> list[date]:
@@ -227,8 +231,9 @@ class PosixLake:
         made that folder: if this user may not write beside it, or if it is a mount point, whose parent may
         refuse a sync, as autofs does. No folder is made if its name cannot be made durable.
         """
-        missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
-        deepest = missing[-1].parent if missing else self.root
+        root = self.root.absolute()  # a relative path ends before the folders that it lies in
+        missing = [folder for folder in (root, *root.parents) if not folder.exists()]
+        deepest = missing[-1].parent if missing else root
         ours = not os.path.ismount(deepest) and _may_hold_ours(deepest.parent)
         if ours and not (self.root / LOCK_NAME).exists():
             self._store.sync_folder(deepest.parent)

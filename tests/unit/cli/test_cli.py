@@ -193,6 +193,32 @@ def test_the_demo_answers_json_with_one_document(tmp_path: Path, monkeypatch: py
     assert "jars/broker" in told["expected"]
 
 
+# -- paths
+
+
+def test_a_relative_path_stays_relative_in_tables_and_messages(
+    config: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were shown from the root on, many folders long."""
+    monkeypatch.chdir(config.parent)
+    assert invoke("status", "--config", "orders.yaml")[1].splitlines()[0] == "lake lake"
+    missing = document("status", "--config", "conf/none.yaml")[1]
+    assert missing["expected"] == "a configuration at conf/none.yaml"
+    file = part(lake)
+    file.write_bytes(b"")
+    code, told = document("verify", "--config", "orders.yaml")
+    assert code == 28
+    assert told["facts"]["verified"]["problems"][0].startswith(str(file.relative_to(config.parent)))
+
+
+def test_a_program_is_told_the_whole_path(config: Path, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(config.parent)
+    assert document("status", "--config", "orders.yaml")[1]["lake"] == str(lake)
+    lake.rename(lake.with_name("gone"))
+    lake.write_text("a file")
+    assert json.loads(invoke("status", "--config", "orders.yaml")[2])["lake"] == str(lake)
+
+
 # -- what each command prints
 
 

@@ -227,8 +227,9 @@ def test_paths_count_from_the_config_file_wherever_the_job_is_started(
     write(tmp_path / "conf", SMALLEST)
     monkeypatch.chdir(tmp_path)
     found = load(Path("conf/orders.yaml"), {})
-    assert found.path == tmp_path / "conf/orders.yaml"
-    assert found.lake.path == tmp_path / "conf/lake/orders"
+    assert (found.path, found.lake.path) == (Path("conf/orders.yaml"), Path("conf/lake/orders"))
+    found = load(tmp_path / "conf/orders.yaml", {})
+    assert (found.path, found.lake.path) == (tmp_path / "conf/orders.yaml", tmp_path / "conf/lake/orders")
 
 
 def test_the_environment_names_the_file_where_the_command_does_not(tmp_path: Path) -> None:
