@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.markup import escape
 
@@ -248,17 +248,25 @@ def orphans(listed: Sequence[Orphan], now: datetime, *, removed: bool) -> None:
     if not listed:
         out.print("nothing lies in staging")
         return
-    show(
-        ("day", "run", "files", "size", "last changed"),
-        [_orphan(orphan, now) for orphan in listed],
-        ("files",),
-    )
-    out.print("removed" if removed else "still there, and read by nobody; `clean --execute` removes it")
+    columns = ("day", "run", "state", "files", "size", "last changed")
+    show(columns, [_orphan(orphan, now) for orphan in listed], ("files", "size"))
+    if removed:
+        out.print("removed")
+    elif any(orphan.live is not False for orphan in listed):
+        out.print(
+            "what a run is at work on is no orphan: `clean --execute` ends with 11 until that run has ended"
+        )
+    else:
+        out.print("still there, and read by nobody; `clean --execute` removes it")
+
+
+_LIVE: Final = {True: "[green]at work[/]", False: "orphan", None: "at work, or an orphan of another host"}
 
 
 def _orphan(orphan: Orphan, now: datetime) -> list[str]:
     age = f"{(now - orphan.changed).total_seconds() / 3600:.1f} h ago"
-    return [escape(orphan.day), escape(orphan.run_id), str(orphan.files), _size(orphan.bytes), age]
+    names = (escape(orphan.day), escape(orphan.run_id), _LIVE[orphan.live])
+    return [*names, str(orphan.files), _size(orphan.bytes), age]
 
 
 def _unfinished_moves(targets: Sequence[str]) -> None:

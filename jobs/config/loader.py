@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from jobs.config.checks import check, file_sizes, rules
+from jobs.config.checks import check, file_sizes, invalid, rules
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
 from jobs.config.schema import ConfigFile, DaySection, Evolve, InvalidSection, Late
@@ -177,7 +177,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
             compression=config.lake.compression,
             shared=config.lake.shared,
         ),
-        invalid=config.invalid,
+        invalid=invalid(config),
         late=config.late,
         evolve=config.record.evolve,
         spark={key: str(value) for key, value in config.spark.items()},

@@ -17,6 +17,8 @@ from rich.table import Table
 from jobs.demo.broker import BrokerProcess
 from jobs.demo.locations import Where
 from jobs.demo.oracle import Report
+from jobs.lake.posix import PosixLake
+from jobs.lake.status import day_states
 
 MIB: Final = 1 << 20
 QUERY: Final = (
@@ -42,8 +44,8 @@ def show_days(out: Console, lake: Path, report: Report) -> None:
     table = Table(title="The lake, by its days")
     for name in ("day", "rows", "late", "invalid", "before first", "files", "MiB"):
         table.add_column(name, justify="left" if name == "day" else "right")
+    states = {state.date: state for state in day_states(PosixLake(lake))}
     for day, counts in report.by_day.items():
-        files = list(lake.glob(f"date={day}/*.parquet"))
         rows = [
             sum(counts.get(where, 0) for where in places)
             for places in (
@@ -53,8 +55,8 @@ def show_days(out: Console, lake: Path, report: Report) -> None:
                 (Where.BEFORE_FIRST,),
             )
         ]
-        size = sum(path.stat().st_size for path in files) / MIB
-        table.add_row(str(day), *(f"{count:,}" for count in rows), str(len(files)), f"{size:.1f}")
+        own = states[day]  # as `status` counts them: late files that came later are not the day's own
+        table.add_row(str(day), *(f"{count:,}" for count in rows), str(own.files), f"{own.bytes / MIB:.1f}")
     out.print(table)
     out.print(report.equation)
 

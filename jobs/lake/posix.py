@@ -321,8 +321,9 @@ class PosixLake:
         at_target, at_source = self.stat(target), self.stat(source)
         from_, to = self.root / source, self.root / target
         if at_source is None and at_target is not None:  # the target was durable before the source went
-            if from_.parent.exists():  # a rebuilt day has no such folder
+            if from_.parent.exists():  # a rebuilt day has no such folder, nor one whose files have all gone
                 self._store.sync_folder(from_.parent)
+                self._leave(from_.parent)
             return False
         if at_source is None or at_target not in (None, at_source):
             day = to.parent.name.removeprefix(DAY_PREFIX)
@@ -340,7 +341,14 @@ class PosixLake:
         self._store.sync_folder(to.parent)
         self._store.unlink(from_)
         self._store.sync_folder(from_.parent)
+        self._leave(from_.parent)
         return True
+
+    def _leave(self, folder: Path) -> None:
+        """Remove the folder of a day's late files, and the one around it, once nothing lies in them."""
+        with suppress(OSError):  # it holds another file; or it stays, and nobody reads an empty folder
+            self._store.system.rmdir(folder)
+            self._store.system.rmdir(folder.parent)
 
     def require_late_moves(self, staged: str) -> None:
         """Check that the store has hard links, which bringing late files needs.
