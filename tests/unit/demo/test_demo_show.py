@@ -25,7 +25,7 @@ def test_the_demo_counts_files_as_status_does(tmp_path: Path) -> None:
     three_days(topic)
     for day in (FIRST, SECOND, THIRD):
         run_day(pipeline(lake, topic, late=Late.AMEND), day)
-    days = dict.fromkeys((FIRST, SECOND, THIRD), dict[Where, int]())
+    days = {day: dict[Where, int]() for day in (FIRST, SECOND, THIRD)}
     report = Report(produced=0, counts={}, by_day=days, different=0, differences=())
     shown = StringIO()
     show_days(Console(file=shown, width=120), lake, report)
