@@ -223,9 +223,22 @@ def demo(
 
 @app.command(rich_help_panel=help.PANEL, context_settings=options.ANYTHING)
 def setup(context: typer.Context) -> None:
-    """Install what is missing: Java, an environment, the jars. `setup demo` and `setup test` for these."""
-    with exit_codes("--json" in context.args):
-        options.require_run_sh("setup")
+    """Install what is missing: Java, an environment, the jars. In a wheel, without run.sh: the jars alone."""
+    as_json = "--json" in context.args
+    with exit_codes(as_json):
+        from jobs.paths import in_checkout
+
+        if in_checkout():
+            options.require_run_sh("setup")
+        from jobs.cli.console import out
+        from jobs.cli.json_documents import print_document
+        from jobs.spark.jar_resolver import resolve
+
+        found = resolve()
+        if as_json:
+            print_document({"jars": [str(path) for path in found]})
+        else:
+            out.print(f"{len(found)} jars in {found[0].parent}", markup=False)
 
 
 @app.command(rich_help_panel=help.PANEL, context_settings=options.ANYTHING)

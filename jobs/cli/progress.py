@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from datetime import date
 from typing import Final
 
-from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
 from jobs import logs
@@ -50,7 +50,11 @@ class ProgressBar:
 
     def __init__(self, bar: Progress, description: str) -> None:
         """Start a bar without a total, which is not known yet."""
-        self._bar, self._task = bar, bar.add_task(description, total=None, amount="")
+        self._bar = bar
+        self._task = self._begin(description)
+
+    def _begin(self, description: str) -> TaskID:
+        return self._bar.add_task(description, total=None, amount="")
 
     def __call__(self, done: int, total: int, unit: str = "") -> None:
         """Show how much is done."""
@@ -59,8 +63,8 @@ class ProgressBar:
 
     def started(self, stage: Stage, day: date) -> None:
         """Show the day and its stage, without a total yet."""
-        description = f"{day}: {stage.value.replace('_', ' ')}"
-        self._bar.reset(self._task, description=description, total=None, amount="")
+        self._bar.remove_task(self._task)  # rich keeps the total of a task that it resets
+        self._task = self._begin(f"{day}: {stage.value.replace('_', ' ')}")
 
     def counted(self, stage: Stage, done: int, total: int) -> None:
         """Show how much of the stage is done."""

@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.cli import console
+from jobs.cli import console, tables
+from jobs.topics import TopicResult
+from offsets.errors import RunFailed
 from tests.support.command_line import document, invoke
 from tests.support.terminal import lines, on_terminal
 from tests.support.three_days import a_lake
@@ -95,6 +97,30 @@ def test_columns_without_a_figure_go_first(config: Path, lake: Path, wide: Calla
     head = next(line for line in invoke("status", "--config", config)[1].splitlines() if "state" in line)
     assert "gaps" not in head
     assert "pending" in head
+
+
+@pytest.mark.parametrize("columns", [80, 200])
+@pytest.mark.parametrize("command", ["plan", "run"])
+def test_a_table_of_offsets_fits_a_terminal(config: Path, command: str, columns: int) -> None:
+    came = on_terminal(SLOW, command, "--config", config, columns=columns)[1]
+    tables = re.findall(r"(partition .*)\n( +0 .*)\n", "\n".join(lines(came)))
+    assert len(tables) == (1 if command == "plan" else 3), came
+    assert all(len(line) <= columns for table in tables for line in table)
+    left_out = "not shown at this width" in came
+    assert left_out is (columns == 80)
+
+
+def test_a_table_of_topics_keeps_topic_day_state_and_exit_code(
+    wide: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    failure = RunFailed(expected="a", found="b", do="c")
+    results = [TopicResult(config=Path("orders.yaml"), topic="orders" * 6, failure=failure)]
+    wide(70)
+    tables.topics(results)
+    head, row, *_ = capsys.readouterr().out.splitlines()
+    assert head.split() == ["topic", "day", "state", "in", "day", "exit"]
+    assert row.split() == ["orders" * 6, "RunFailed", "15"]
+    assert len(row) <= 70
 
 
 def test_without_a_terminal_all_columns_are_there(config: Path, lake: Path) -> None:
