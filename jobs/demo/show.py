@@ -41,7 +41,7 @@ def show_killed(out: Console, lake: Path, day: str) -> None:
 
 def show_days(out: Console, lake: Path, report: Report) -> None:
     """Draw what became of each day's records, and the sum of everything."""
-    table = Table(title="The lake, by its days")
+    table = Table(title="The lake, by its days", box=None, pad_edge=False)
     for name in ("day", "rows", "late", "invalid", "before first", "files", "MiB"):
         table.add_column(name, justify="left" if name == "day" else "right")
     states = {state.date: state for state in day_states(PosixLake(lake))}
@@ -70,7 +70,7 @@ def show_query(out: Console, lake: Path) -> None:
     rows = grouped.aggregate([("amount", "count"), ("amount", "sum")]).to_pylist()
     found = {(str(row["date"]), row["city"] or "(none)"): row for row in rows}
     days = sorted({day for day, _ in found})
-    table = Table(title="Orders and revenue per city and day")
+    table = Table(title="Orders and revenue per city and day", box=None, pad_edge=False)
     table.add_column("city")
     for day in days:
         table.add_column(day, justify="right")
