@@ -34,8 +34,10 @@ def failure(error: KafkaDailyError, *, as_json: bool, about: str = "") -> None:
         print_document(error.document())
     name, code = type(error).__name__, error.exit_code
     if logs.for_people():
-        err.print(f"{escape(about)}{about and ': '}[bold red]{name}[/] (exit {code})", end=" ")
-        err.print(str(error), markup=False)
+        with err.capture() as paragraph:
+            err.print(f"{escape(about)}{about and ': '}[bold red]{name}[/] (exit {code})", end=" ")
+            err.print(str(error), markup=False)
+        sys.stderr.write(paragraph.get())  # as all that is logged: above a progress line
     else:
-        paragraph = " ".join(str(error).split())
-        structlog.get_logger().error(f"{name} (exit {code}) {paragraph}", error=name, exit_code=code)
+        line = " ".join(str(error).split())
+        structlog.get_logger().error(f"{name} (exit {code}) {line}", error=name, exit_code=code)

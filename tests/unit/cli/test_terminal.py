@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from jobs.cli import console, tables
 from jobs.topics import TopicResult
 from offsets.errors import RunFailed
 from tests.support.command_line import document, invoke
-from tests.support.terminal import lines, on_terminal
+from tests.support.terminal import HERE, lines, on_terminal
 from tests.support.three_days import a_lake
 from tests.unit.cli.test_cli import CONFIG, IN_MEMORY
 
@@ -124,20 +127,13 @@ def test_a_table_of_topics_keeps_topic_day_state_and_exit_code(
 
 
 def test_without_a_terminal_all_columns_are_there(config: Path, lake: Path) -> None:
-    head = next(line for line in invoke("status", "--config", config)[1].splitlines() if "state" in line)
-    assert head.split() == [
-        "day",
-        "state",
-        "rows",
-        "amended",
-        "invalid",
-        "late",
-        "files",
-        "size",
-        "pending",
-        "gaps",
-        "run",
-    ]
+    own = {name: value for name, value in os.environ.items() if name != "COLUMNS"}
+    command = [sys.executable, "-m", "jobs", "status", "--config", str(config)]
+    for environ, has_run in ((own, True), (own | {"COLUMNS": "60"}, False)):
+        done = subprocess.run(command, cwd=HERE, env=environ, capture_output=True, check=True)
+        head = done.stdout.decode().splitlines()[1].split()
+        assert head[:3] == ["day", "state", "rows"]
+        assert ("run" in head) is has_run
 
 
 # -- progress and log
@@ -154,6 +150,18 @@ def test_log_lines_stand_above_the_progress_line(config: Path) -> None:
     assert max(map(len, bars)) <= 80
     assert len([line for line in shown if "stage ended" in line]) == 18
     assert len([line for line in shown if line.startswith("committed 2026-03-")]) == 3
+
+
+def test_a_failed_topic_is_told_above_the_progress_line(config: Path) -> None:
+    """Its paragraph began behind the bar."""
+    other = config.with_name("other.yaml")
+    other.write_text(config.read_text().replace("./lake", "./another"))
+    program = "from jobs.cli.commands import main; main()"
+    code, came = on_terminal(program, "run", "--config", config, "--config", other)
+    shown = lines(came)
+    assert code == 12, came
+    assert len([line for line in shown if line.startswith("orders: BrokerUnavailable (exit 12)")]) == 2, came
+    assert any("topics ━" in line for line in shown)
 
 
 def test_the_progress_line_counts_rows(config: Path) -> None:
