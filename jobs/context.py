@@ -136,7 +136,7 @@ class Runtime:
 def load(path: Path | None) -> Settings:
     """Read the configuration, and name its topic and lake in every line of the log."""
     settings = config.load(path, os.environ)
-    logs.bind(topic=settings.topic, lake=str(settings.lake.path))
+    logs.bind(topic=settings.topic, lake=str(settings.lake.path.absolute()))
     return settings
 
 

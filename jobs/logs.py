@@ -40,12 +40,13 @@ def configure() -> None:
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.TimeStamper(fmt="%H:%M:%SZ" if for_people() else "iso", utc=True),
             *_renderers(),
         ],
         # errors are logged at every level: they hold why a run stopped
         wrapper_class=structlog.make_filtering_bound_logger(min(level, logging.ERROR)),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        # looked up anew for each line: a progress line puts its own stream there, to keep below the log
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),
         cache_logger_on_first_use=False,
     )
 
@@ -83,12 +84,22 @@ def _with_topic(logger: object, method: str, event: MutableMapping[str, Any]) ->
 
 def _renderers() -> list[structlog.typing.Processor]:
     if for_people():
-        return [_with_topic, structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)]
+        return [_with_topic, _console_renderer()]
     return [
         _named,
         structlog.processors.format_exc_info,
         structlog.processors.JSONRenderer(ensure_ascii=False),
     ]
+
+
+def _console_renderer() -> structlog.dev.ConsoleRenderer:
+    return structlog.dev.ConsoleRenderer(
+        colors=not os.environ.get("NO_COLOR"),
+        pad_event_to=0,
+        pad_level=False,
+        sort_keys=False,
+        exception_formatter=structlog.dev.plain_traceback,
+    )
 
 
 def listen() -> None:

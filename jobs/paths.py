@@ -19,6 +19,11 @@ def conf_folder() -> Path:
     return packed if packed.is_dir() else package.parent / "conf"
 
 
+def in_checkout() -> bool:
+    """Return whether this is a checkout, which has run.sh; a wheel has its configuration inside."""
+    return conf_folder().parent != Path(__file__).resolve().parent
+
+
 def home() -> Path:
     """Return the folder of environment and jars: KAFKA_DAILY_HOME, else the one around this environment."""
     return Path(os.environ.get("KAFKA_DAILY_HOME") or Path(sys.prefix).parent)
@@ -40,6 +45,7 @@ def jars(kind: str) -> list[Path]:
         raise ConfigError(
             expected=f"jars in {home() / 'jars' / kind}",
             found="none",
-            do="Run `./run.sh setup` once, or point KAFKA_DAILY_HOME at the folder that it made.",
+            do=f"Run `{'./run.sh' if in_checkout() else 'kafka-daily'} setup` once, or point "
+            "KAFKA_DAILY_HOME at the folder that it made.",
         )
     return files

@@ -36,7 +36,7 @@ class Observer(Protocol):
         ...
 
     def counted(self, stage: Stage, done: int, total: int) -> None:
-        """Note how much of a stage is done, in tasks or in pieces of work of about one size."""
+        """Note how much of a stage is done; of `tasks` in offsets of the plan."""
         ...
 
     def ended(self, stage: Stage, day: date, seconds: float, figures: Mapping[str, object]) -> None:

@@ -205,7 +205,7 @@ def _run(
     run_day: Callable[[Pipeline, date], Outcome],
     stopping: threading.Event,
 ) -> TopicResult:
-    logs.bind(topic=settings.topic, lake=str(settings.lake.path))
+    logs.bind(topic=settings.topic, lake=str(settings.lake.path.absolute()))
     result = TopicResult(config=path, topic=settings.topic)
     outcomes: list[Outcome] = []
     try:

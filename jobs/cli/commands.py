@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -17,7 +18,7 @@ import structlog
 import typer
 
 from jobs import logs
-from jobs.cli import options
+from jobs.cli import help, options
 from jobs.cli.exits import CommandGroup, exit_codes
 from jobs.cli.options import AcceptContract, AcceptLoss, AcceptStart, Config, FirstDay, Json, LastDay, OneDay
 from jobs.cli.streams import never_fail
@@ -28,13 +29,15 @@ app = typer.Typer(
     name="kafka-daily",
     cls=CommandGroup,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=help.epilog(),
+    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
 
 
 @app.callback()
-def common(context: typer.Context, config: Config = None) -> None:
+def common(context: typer.Context, config: Config = None, version: options.Version = False) -> None:
     """Once a night: one Kafka topic, one day, every record exactly once, as Parquet."""
     if config:  # --config may stand before the command, or after it
         context.default_map = {
@@ -43,7 +46,7 @@ def common(context: typer.Context, config: Config = None) -> None:
         }
 
 
-@app.command()
+@app.command(epilog=help.example("plan --config conf/orders.yaml", "plan --date 2026-11-01 --json"))
 def plan(
     config: Config = None,
     on: OneDay = None,
@@ -68,7 +71,14 @@ def plan(
             tables.preview(seen, files)
 
 
-@app.command()
+@app.command(
+    epilog=help.example(
+        "run --config conf/orders.yaml",
+        "run --config conf/orders.yaml --from 2026-11-01 --to 2026-11-07",
+        "run --config conf/orders.yaml --date 2026-11-01 --force",
+        "run --config conf/topics/",
+    )
+)
 def run(
     config: Config = None,
     on: OneDay = None,
@@ -100,8 +110,8 @@ def run(
             run_several(configs, days, as_json=json)
 
 
-@app.command()
-def status(config: Config = None, json: Json = False) -> None:
+@app.command(epilog=help.example("status --config conf/orders.yaml", "status --last 7"))
+def status(config: Config = None, last: options.Last = None, json: Json = False) -> None:
     """Show the days of the lake, the next due day, the lock."""
     with exit_codes(json):
         from jobs.cli import json_documents, tables
@@ -117,10 +127,16 @@ def status(config: Config = None, json: Json = False) -> None:
             lambda ledger, day: bounds(day, settings.day.zone, ledger.newest).end + settings.day.grace,
             datetime.now(UTC),
         )
-        json_documents.print_document(seen) if json else tables.status(seen)
+        seen = replace(seen, days=seen.days[-last:]) if last else seen
+        if json:
+            json_documents.print_document(replace(seen, lake=str(Path(seen.lake).absolute())))
+        else:
+            tables.status(seen)
 
 
-@app.command()
+@app.command(
+    epilog=help.example("verify --config conf/orders.yaml", "verify --level kafka --date 2026-11-01")
+)
 def verify(
     config: Config = None,
     on: OneDay = None,
@@ -152,7 +168,7 @@ def verify(
             json_documents.print_document(result)
 
 
-@app.command()
+@app.command(epilog=help.example("clean --config conf/orders.yaml", "clean --execute --older-than 7d"))
 def clean(
     config: Config = None,
     execute: Annotated[
@@ -203,6 +219,33 @@ def demo(
         result = run_demo(keep=keep, console=err if json else None)
         if json:
             print_document(result.document())
+
+
+@app.command(rich_help_panel=help.PANEL, context_settings=options.ANYTHING)
+def setup(context: typer.Context) -> None:
+    """Install what is missing: Java, an environment, the jars. In a wheel, without run.sh: the jars alone."""
+    as_json = "--json" in context.args
+    with exit_codes(as_json):
+        from jobs.paths import in_checkout
+
+        if in_checkout():
+            options.require_run_sh("setup")
+        from jobs.cli.console import out
+        from jobs.cli.json_documents import print_document
+        from jobs.spark.jar_resolver import resolve
+
+        found = resolve()
+        if as_json:
+            print_document({"jars": [str(path) for path in found]})
+        else:
+            out.print(f"{len(found)} jars in {found[0].parent}", markup=False)
+
+
+@app.command(rich_help_panel=help.PANEL, context_settings=options.ANYTHING)
+def test(context: typer.Context) -> None:
+    """Run format, lint, types, import rules and all tests; with arguments, as pytest."""
+    with exit_codes("--json" in context.args):
+        options.require_run_sh("test")
 
 
 def _leave_removed_folder() -> None:

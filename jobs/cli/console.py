@@ -5,6 +5,7 @@ Relies on rich, which writes no colours where nobody looks. A program gets JSON 
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Final
 
@@ -16,10 +17,11 @@ from jobs import logs
 from jobs.cli.json_documents import print_document
 from offsets.errors import KafkaDailyError
 
-WIDE: Final = 180
-"""The width of tables where stdout is no terminal."""
+WIDE: Final = 10_000
+"""The width of tables where stdout is no terminal, and COLUMNS names none: every column has room."""
 
-out = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else WIDE)
+_narrow = sys.stdout.isatty() or "COLUMNS" in os.environ
+out = Console(highlight=False, soft_wrap=True, width=None if _narrow else WIDE)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
 
 
@@ -32,8 +34,10 @@ def failure(error: KafkaDailyError, *, as_json: bool, about: str = "") -> None:
         print_document(error.document())
     name, code = type(error).__name__, error.exit_code
     if logs.for_people():
-        err.print(f"{escape(about)}{about and ': '}[bold red]{name}[/] (exit {code})", end=" ")
-        err.print(str(error), markup=False)
+        with err.capture() as paragraph:
+            err.print(f"{escape(about)}{about and ': '}[bold red]{name}[/] (exit {code})", end=" ")
+            err.print(str(error), markup=False)
+        sys.stderr.write(paragraph.get())  # as all that is logged: above a progress line
     else:
-        paragraph = " ".join(str(error).split())
-        structlog.get_logger().error(f"{name} (exit {code}) {paragraph}", error=name, exit_code=code)
+        line = " ".join(str(error).split())
+        structlog.get_logger().error(f"{name} (exit {code}) {line}", error=name, exit_code=code)

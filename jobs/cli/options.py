@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from pathlib import Path
@@ -32,6 +33,19 @@ Config = Annotated[
         show_default=False,
     ),
 ]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        typer.echo(f"kafka-daily {version('kafka-daily')}")
+        raise typer.Exit
+
+
+Version = Annotated[
+    bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Show the version and exit.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON document on stdout.")]
 OneDay = Annotated[
     datetime | None,
@@ -46,9 +60,19 @@ FirstDay = Annotated[
 LastDay = Annotated[
     datetime | None,
     typer.Option(
-        "--to", formats=_FORMATS, metavar=_SHAPE, show_default=False, help="The last day of a range."
+        "--to",
+        formats=_FORMATS,
+        metavar=_SHAPE,
+        show_default=False,
+        help="The last day of a range; default: the newest that is due.",
     ),
 ]
+Last = Annotated[
+    int | None,
+    typer.Option("--last", metavar="N", min=1, show_default=False, help="The newest N days alone."),
+]
+ANYTHING: Final = {"allow_extra_args": True, "ignore_unknown_options": True}
+"""The settings of a command that takes no arguments itself."""
 AcceptContract = Annotated[
     bool, typer.Option("--accept-contract", help="Settle from this day on under the config as it is now.")
 ]
@@ -67,30 +91,57 @@ AcceptLoss = Annotated[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayOptions:
-    """The days that a command names: --date, or --from and --to."""
+    """The days that a command names: --date, or --from with or without --to."""
 
     on: datetime | None
     from_: datetime | None
     to: datetime | None
 
+    def days(self, due: Callable[[], tuple[date, Sequence[date]]]) -> list[date]:
+        """List the days to settle; `due` returns the next day, and those that are due from it on.
+
+        Without --to a range ends with the newest day that is due, or committed; it has its first day in
+        any case, so that a run of a day that is not over says so.
+        """
+        if named := self.named():
+            return named
+        next_day, days = due()
+        if self.from_ is None:
+            return list(days)
+        first, newest = self.from_.date(), days[-1] if days else next_day - timedelta(days=1)
+        return _range(first, max(first, newest))
+
     def named(self) -> list[date] | None:
-        """List the days; None where no day is named.
+        """List the days whose range is known without a look at the lake; None for other options.
 
         Raises:
             ConfigError: the options do not go together.
         """
         match self.on, self.from_, self.to:
-            case None, None, None:
+            case None, _, None:
                 return None
             case datetime() as on, None, None:
                 return [on.date()]
             case None, datetime() as from_, datetime() as to if from_ <= to:
-                return [from_.date() + timedelta(days=step) for step in range((to - from_).days + 1)]
+                return _range(from_.date(), to.date())
         raise ConfigError(
-            expected="--date D, or --from A --to B with A not after B, or neither",
+            expected="--date D, or --from A, or --from A --to B with A not after B, or neither",
             found="another combination",
             do="See `kafka-daily run --help`.",
         )
+
+
+def _range(first: date, last: date) -> list[date]:
+    return [first + timedelta(days=step) for step in range((last - first).days + 1)]
+
+
+def require_run_sh(command: str) -> None:
+    """Raise ConfigError: a command of run.sh was asked of the program."""
+    raise ConfigError(
+        expected=f"`./run.sh {command}`, in a checkout of kafka-daily",
+        found=f"`kafka-daily {command}`",
+        do=f"It is run.sh that has `{command}`; the program itself has all other commands.",
+    )
 
 
 def require_day(option: str, on: datetime | None) -> None:

@@ -1,36 +1,47 @@
-"""The progress bar: on a terminal alone, on stderr, and gone when the work is done."""
+"""The progress line: on a terminal alone, below the log and the results, and gone when the work is done."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date
+from typing import Final
 
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Column
 
 from jobs import logs
-from jobs.cli.console import err
+from jobs.cli.console import err, out
 from jobs.stages import Stage
+
+UNITS: Final = {Stage.TASKS: " rows"}
+"""What is counted, where a stage counts it."""
+BAR: Final = "cyan"
+"""One of the terminal's own colours, so that it is seen on light and on dark; the rest of the bar is dim."""
 
 
 @contextmanager
 def progress(description: str) -> Iterator[ProgressBar]:
-    """Show a bar on a terminal while something long runs, and nothing elsewhere."""
+    """Show one line on a terminal while something long runs, and nothing elsewhere.
+
+    Where stdout is a terminal too, the results are printed above the line.
+    """
     columns = (
-        SpinnerColumn(),
+        SpinnerColumn(style=BAR),
         TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        BarColumn(None, "dim", BAR, BAR, BAR, table_column=Column(max_width=40)),
+        TextColumn("{task.fields[amount]}"),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
     )
-    with Progress(*columns, console=err, transient=True, disable=not logs.for_people()) as bar:
+    both = sys.stdout.isatty()
+    with Progress(
+        *columns,
+        console=out if both else err,
+        redirect_stdout=both,
+        transient=True,
+        disable=not logs.for_people(),
+    ) as bar:
         yield ProgressBar(bar, description)
 
 
@@ -39,20 +50,25 @@ class ProgressBar:
 
     def __init__(self, bar: Progress, description: str) -> None:
         """Start a bar without a total, which is not known yet."""
-        self._bar, self._task = bar, bar.add_task(description, total=None)
+        self._bar = bar
+        self._task = self._begin(description)
 
-    def __call__(self, done: int, total: int) -> None:
+    def _begin(self, description: str) -> TaskID:
+        return self._bar.add_task(description, total=None, amount="")
+
+    def __call__(self, done: int, total: int, unit: str = "") -> None:
         """Show how much is done."""
-        self._bar.update(self._task, completed=done, total=total)
+        amount = f"{done:,} of {total:,}{unit}"
+        self._bar.update(self._task, completed=done, total=total, amount=amount)
 
     def started(self, stage: Stage, day: date) -> None:
         """Show the day and its stage, without a total yet."""
-        description = f"{day}: {stage.value.replace('_', ' ')}"
-        self._bar.update(self._task, description=description, completed=0, total=None)
+        self._bar.remove_task(self._task)  # rich keeps the total of a task that it resets
+        self._task = self._begin(f"{day}: {stage.value.replace('_', ' ')}")
 
     def counted(self, stage: Stage, done: int, total: int) -> None:
         """Show how much of the stage is done."""
-        self(done, total)
+        self(done, total, UNITS.get(stage, ""))
 
     def ended(self, stage: Stage, day: date, seconds: float, figures: Mapping[str, object]) -> None:
         """Show nothing: the next stage begins at once."""

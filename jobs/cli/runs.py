@@ -43,7 +43,7 @@ def run_topic(
     try:
         with progress("settling") as bar, context.open_context(config, accept, (bar,)) as pipeline:
             next_day = cache(lambda: next_due(pipeline))
-            for day in days.named() or due_days(pipeline, *next_day()):
+            for day in days.days(lambda: (next_day()[0], due_days(pipeline, *next_day()))):
                 outcome = settle(pipeline, day)
                 documents.append(outcome_document(outcome))
                 if not as_json:
@@ -59,11 +59,15 @@ def run_topic(
 
 def run_several(configs: Sequence[Path], days: DayOptions, *, as_json: bool) -> None:
     """Settle the days of each topic, print the results, and exit with the worst code."""
-    named = days.named()  # the same for all topics, so a wrong combination is refused once
+    days.named()  # the same for all topics, so a wrong combination is refused once
     results: list[TopicResult] = []
 
     def days_of(pipeline: Pipeline) -> list[date]:
-        return named or due_days(pipeline, *next_due(pipeline))
+        def due() -> tuple[date, list[date]]:
+            day, due_at = next_due(pipeline)
+            return day, due_days(pipeline, day, due_at)
+
+        return days.days(due)
 
     def ended(result: TopicResult) -> None:
         results.append(result)

@@ -5,13 +5,13 @@ Formats only: reads neither lake nor broker. Programs get the same values by job
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.markup import escape
-from rich.table import Table
 
+from jobs.cli.columns import show
 from jobs.cli.console import out
 from offsets.manifest import Manifest
 from offsets.verdict import IN_FILES, Verdict
@@ -20,9 +20,10 @@ if TYPE_CHECKING:
     from jobs.daily import Outcome
     from jobs.day.plan import PlannedRun, Preview
     from jobs.lake.port import Orphan
-    from jobs.lake.status import Status
+    from jobs.lake.status import DayState, Status
     from jobs.topics import TopicResult
     from jobs.verify.result import DayLedger, Verified
+    from offsets.day_plan import Span
 
 
 def preview(seen: Preview, files: int | None) -> None:
@@ -50,13 +51,8 @@ def _planned(planned: PlannedRun, files: int) -> None:
     plan = planned.plan
     day = plan.day
     out.print(f"[bold]{day}[/]: {_when(day.start)} to {_when(day.end)} of topic {plan.topic.name}")
-    table = _table("partition", "from", "seen until", "until", "offsets", "start", "end")
-    for span in plan.spans:
-        figures = (span.partition, span.from_offset, span.seen_until, span.until_offset)
-        count = span.until_offset - span.from_offset
-        evidence = span.evidence
-        table.add_row(*map(str, figures), f"{count:,}", evidence.start_detail, evidence.end_detail)
-    out.print(table)
+    columns = ("partition", "from", "seen until", "until", "offsets", "start", "end")
+    show(columns, [_span(span) for span in plan.spans], ("start", "end", "seen until"))
     room = "endless or not known" if plan.headroom_hours is None else f"{plan.headroom_hours} h"
     expected = _size(plan.offsets * planned.row_bytes)
     out.print(f"about {plan.offsets:,} rows, {files} file(s), {expected}; retention headroom: {room}")
@@ -64,6 +60,12 @@ def _planned(planned: PlannedRun, files: int) -> None:
         out.print(f"[yellow]accepted, {change.kind}[/] {escape(change.text)}: {change.readers}")
     for risk in plan.risks:
         out.print(f"[yellow]risk[/] {risk}")
+
+
+def _span(span: Span) -> list[str]:
+    figures = (span.partition, span.from_offset, span.seen_until, span.until_offset)
+    count = span.until_offset - span.from_offset
+    return [*map(str, figures), f"{count:,}", span.evidence.start_detail, span.evidence.end_detail]
 
 
 def outcome(outcome: Outcome) -> None:
@@ -94,10 +96,12 @@ def _committed_already(manifest: Manifest) -> None:
 
 
 def _partitions(manifest: Manifest) -> None:
-    table = _table("partition", *map(_words, Verdict), "gaps", "next offset")
-    for part in manifest.next.partitions:
-        table.add_row(str(part.partition), *_counts(manifest, part.partition), str(part.next_from_offset))
-    out.print(table)
+    columns = ("partition", *map(_words, Verdict), "gaps", "next offset")
+    rows = [
+        [str(part.partition), *_counts(manifest, part.partition), str(part.next_from_offset)]
+        for part in manifest.next.partitions
+    ]
+    show(columns, rows, ("already settled", "gaps", "before first", "skipped", "later day", "next offset"))
 
 
 def _counts(manifest: Manifest, partition: int) -> list[str]:
@@ -120,19 +124,22 @@ def _amended(outcome: Outcome) -> None:
 
 def topics(results: Sequence[TopicResult]) -> None:
     """Show what became of each topic, a line for each day."""
-    table = _table("topic", "day", "state", "in day", "late", "invalid", "files", "seconds", "exit")
-    for result in results:
-        name = escape(result.topic or str(result.config))
-        for outcome in result.outcomes:
-            table.add_row(name, *_topic_day(outcome), "0")
-        if result.exit_code:
-            state = "bug" if result.bug else type(result.failure).__name__
-            table.add_row(name, "", f"[red]{state}[/]", *[""] * 5, str(result.exit_code))
-        elif not result.outcomes:
-            table.add_row(name, "", "nothing due", *[""] * 5, "0")
-    out.print(table)
+    columns = ("topic", "day", "state", "in day", "late", "invalid", "files", "seconds", "exit")
+    rows = [row for result in results for row in _topic(result)]
+    show(columns, rows, ("seconds", "files", "late", "invalid"))
     failed = sum(bool(result.exit_code) for result in results)
     out.print(f"{len(results)} topic(s), {failed} failed")
+
+
+def _topic(result: TopicResult) -> Iterator[list[str]]:
+    name = escape(result.topic or str(result.config))
+    for outcome in result.outcomes:
+        yield [name, *_topic_day(outcome), "0"]
+    if result.exit_code:
+        state = "bug" if result.bug else type(result.failure).__name__
+        yield [name, "", f"[red]{state}[/]", *[""] * 5, str(result.exit_code)]
+    elif not result.outcomes:
+        yield [name, "", "nothing due", *[""] * 5, "0"]
 
 
 def _topic_day(outcome: Outcome) -> list[str]:
@@ -146,16 +153,25 @@ def _topic_day(outcome: Outcome) -> list[str]:
 
 def status(lake: Status) -> None:
     """Show a lake at a glance."""
-    table = _table(
-        "day", "state", "rows", "files", "size", "late", "invalid", "pending", "gaps", "run", "amended"
+    columns = (
+        "day",
+        "state",
+        "rows",
+        "amended",
+        "invalid",
+        "late",
+        "files",
+        "size",
+        "pending",
+        "gaps",
+        "run",
     )
-    for day in lake.days:
-        counts = [f"{count:,}" for count in (day.late, day.invalid, day.pending, day.gaps)]
-        figures = (day.state, f"{day.rows:,}", str(day.files), _size(day.bytes))
-        amended = ", ".join(f"{amendment.rows:,} by {amendment.by}" for amendment in day.amended)
-        table.add_row(str(day.date), *figures, *counts, day.run_id, amended)
     out.print(f"lake {lake.lake}", markup=False)
-    out.print(table)
+    show(
+        columns,
+        [_day(day) for day in lake.days],
+        ("run", "gaps", "pending", "late", "size", "files", "amended", "invalid"),
+    )
     for day in lake.days:
         _lost(day.date, day.lost)
     _unfinished_moves(lake.unfinished_moves)
@@ -172,20 +188,31 @@ def status(lake: Status) -> None:
         out.print(f"staging: {name}", markup=False)
 
 
+def _day(day: DayState) -> list[str]:
+    amended = sum(amendment.rows for amendment in day.amended)
+    rows = [f"{count:,}" for count in (day.rows, amended, day.invalid, day.late, day.files)]
+    return [
+        str(day.date),
+        day.state,
+        *rows,
+        _size(day.bytes),
+        f"{day.pending:,}",
+        f"{day.gaps:,}",
+        day.run_id,
+    ]
+
+
 def verified(result: Verified) -> None:
     """Show the offsets of each day, and every problem."""
     from_kafka = ("visible", "gone by retention", "compacted") if result.level == "kafka" else ()
-    table = _table(
+    columns = (
         *("day", "state", "files", "rows", "size", "amended", "offsets"),
         *("gaps proved", "gaps sampled", "unexplained", *from_kafka),
     )
-    verdicts = _table("day", *map(_words, Verdict))
-    for day in result.ledger:
-        table.add_row(str(day.date), day.state, *_ledger_figures(day))
-        verdicts.add_row(str(day.date), *[f"{count:,}" for count in day.verdicts.values()])
-    out.print(table)
+    least = ("size", "gaps sampled", "gaps proved", "files", *reversed(from_kafka), "amended", "offsets")
+    show(columns, [[str(day.date), day.state, *_ledger_figures(day)] for day in result.ledger], least)
     if result.level != "files":
-        out.print(verdicts)
+        _verdicts(result)
     for day in result.ledger:
         _lost(day.date, day.lost)
     _unfinished_moves(result.unfinished_moves)
@@ -194,6 +221,12 @@ def verified(result: Verified) -> None:
     verdict = "[red]not as committed[/]" if result.problems else "[green]all as committed[/]"
     figures = f"{result.days} day(s), {result.files} file(s), {result.rows:,} rows, {_size(result.bytes)}"
     out.print(f"{verdict} (level {result.level}): {figures}")
+
+
+def _verdicts(result: Verified) -> None:
+    rows = [[str(day.date), *(f"{count:,}" for count in day.verdicts.values())] for day in result.ledger]
+    least = ("already settled", "before first", "skipped", "later day")
+    show(("day", *map(_words, Verdict)), rows, least)
 
 
 def _ledger_figures(day: DayLedger) -> list[str]:
@@ -215,13 +248,25 @@ def orphans(listed: Sequence[Orphan], now: datetime, *, removed: bool) -> None:
     if not listed:
         out.print("nothing lies in staging")
         return
-    table = _table("day", "run", "files", "size", "last changed")
-    for orphan in listed:
-        age = f"{(now - orphan.changed).total_seconds() / 3600:.1f} h ago"
-        size = _size(orphan.bytes)
-        table.add_row(escape(orphan.day), escape(orphan.run_id), str(orphan.files), size, age)
-    out.print(table)
-    out.print("removed" if removed else "still there, and read by nobody; `clean --execute` removes it")
+    columns = ("day", "run", "state", "files", "size", "last changed")
+    show(columns, [_orphan(orphan, now) for orphan in listed], ("files", "size"))
+    if removed:
+        out.print("removed")
+    elif any(orphan.live is not False for orphan in listed):
+        out.print(
+            "what a run is at work on is no orphan: `clean --execute` ends with 11 until that run has ended"
+        )
+    else:
+        out.print("still there, and read by nobody; `clean --execute` removes it")
+
+
+_LIVE: Final = {True: "[green]at work[/]", False: "orphan", None: "at work, or an orphan of another host"}
+
+
+def _orphan(orphan: Orphan, now: datetime) -> list[str]:
+    age = f"{(now - orphan.changed).total_seconds() / 3600:.1f} h ago"
+    names = (escape(orphan.day), escape(orphan.run_id), _LIVE[orphan.live])
+    return [*names, str(orphan.files), _size(orphan.bytes), age]
 
 
 def _unfinished_moves(targets: Sequence[str]) -> None:
@@ -232,14 +277,6 @@ def _unfinished_moves(targets: Sequence[str]) -> None:
 def _lost(day: date, lost: Sequence[str]) -> None:
     for offsets in lost:
         out.print(f"[yellow]lossy[/] {day}: Kafka lost offsets {offsets} before they were settled")
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    words = ("day", "state", "run", "start", "end")
-    for column in columns:
-        table.add_column(column, justify="left" if column in words else "right", overflow="fold")
-    return table
 
 
 def _words(name: str) -> str:

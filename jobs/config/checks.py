@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import ByteSize
 
 from jobs.config.problems import KeyPath, Problems, shown
-from jobs.config.schema import ConfigFile
+from jobs.config.schema import ConfigFile, InvalidSection
 from jobs.config.secrets import ResolvedText
 from jobs.config.spark_keys import is_local, why_fixed
 from jobs.record.columns import Column, ColumnType, Kind, Scalar, name_problem, parse_type
@@ -115,6 +115,13 @@ def file_sizes(config: ConfigFile) -> tuple[ByteSize, ByteSize]:
     if "target_file_size" not in written:
         target = max(target, ByteSize(smallest * MINIMUM_SHARE))
     return target, smallest
+
+
+def invalid(config: ConfigFile) -> InvalidSection:
+    """Return how many records may be invalid; where the limit is 0, so is a floor that was not written."""
+    section = config.invalid
+    follows = section.limit == 0 and "floor" not in section.model_fields_set
+    return section.model_copy(update={"floor": 0}) if follows else section
 
 
 def rules(config: ConfigFile) -> Rules:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
-from jobs.config.checks import check, file_sizes, rules
+from jobs.config.checks import check, file_sizes, invalid, rules
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
 from jobs.config.schema import ConfigFile, DaySection, Evolve, InvalidSection, Late
@@ -42,7 +42,10 @@ class KafkaSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeSettings:
-    """Where days are written, and in which files; sizes in bytes, the path absolute."""
+    """Where days are written, and in which files; sizes in bytes.
+
+    The path is relative where that of the config is, so that messages show it as it was given.
+    """
 
     path: Path
     target_file_size: int
@@ -76,10 +79,11 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     except NotYaml as error:
         problems.add((), str(error))
         raise _wrong(file, problems) from None
-    filled = _fill(tree, (), References(file.parent, environ), problems)
+    folder = file.parent.absolute()
+    filled = _fill(tree, (), References(folder, environ), problems)
     config = read(ConfigFile, filled, problems)
     check(config, problems)
-    options = client_options(config.kafka.security, file.parent, problems)
+    options = client_options(config.kafka.security, folder, problems)
     if problems:
         raise _wrong(file, problems)
     return _settings(file, config, options)
@@ -88,7 +92,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
 def _find(path: Path | None, environ: Mapping[str, str]) -> Path:
     named = path or environ.get(CONFIG_VARIABLE)
     if named:
-        return Path(named).absolute()
+        return Path(named)
     raise ConfigError(
         expected=f"a configuration named by --config or {CONFIG_VARIABLE}",
         found="neither",
@@ -173,7 +177,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
             compression=config.lake.compression,
             shared=config.lake.shared,
         ),
-        invalid=config.invalid,
+        invalid=invalid(config),
         late=config.late,
         evolve=config.record.evolve,
         spark={key: str(value) for key, value in config.spark.items()},

@@ -56,8 +56,10 @@ def _read_value(
     try:
         assigned = model.__pydantic_validator__.validate_assignment(model.model_construct(), name, value)
     except ValidationError as error:
-        hint = "" if isinstance(value, Secret) else _hint(error.errors(include_url=False)[0])
-        problems.add(path, f"expected {field.description}, found {shown(value)}{hint}")
+        wrong = error.errors(include_url=False)[0]
+        hint = "" if isinstance(value, Secret) else _hint(wrong)
+        found = wrong["input"] if isinstance(value, list) else value  # of a list, the item that is wrong
+        problems.add(path, f"expected {field.description}, found {shown(found)}{hint}")
     else:
         into[name] = getattr(cast(BaseModel, assigned), name)
 

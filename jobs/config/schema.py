@@ -231,7 +231,7 @@ class InvalidSection(Section):
     unless `floor` allows it. 100% lets any day pass."""
     floor: Count = Field(default=100, description="a number of records such as 100")
     """So many invalid records pass whatever their share, if they are not most of the records that have a
-    value."""
+    value. Where it is not written and `limit` is 0%, it is 0."""
 
 
 class ConfigFile(Section):

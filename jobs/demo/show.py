@@ -17,6 +17,8 @@ from rich.table import Table
 from jobs.demo.broker import BrokerProcess
 from jobs.demo.locations import Where
 from jobs.demo.oracle import Report
+from jobs.lake.posix import PosixLake
+from jobs.lake.status import day_states
 
 MIB: Final = 1 << 20
 QUERY: Final = (
@@ -39,11 +41,11 @@ def show_killed(out: Console, lake: Path, day: str) -> None:
 
 def show_days(out: Console, lake: Path, report: Report) -> None:
     """Draw what became of each day's records, and the sum of everything."""
-    table = Table(title="The lake, by its days")
+    table = Table(title="The lake, by its days", box=None, pad_edge=False)
     for name in ("day", "rows", "late", "invalid", "before first", "files", "MiB"):
         table.add_column(name, justify="left" if name == "day" else "right")
+    states = {state.date: state for state in day_states(PosixLake(lake))}
     for day, counts in report.by_day.items():
-        files = list(lake.glob(f"date={day}/*.parquet"))
         rows = [
             sum(counts.get(where, 0) for where in places)
             for places in (
@@ -53,8 +55,8 @@ def show_days(out: Console, lake: Path, report: Report) -> None:
                 (Where.BEFORE_FIRST,),
             )
         ]
-        size = sum(path.stat().st_size for path in files) / MIB
-        table.add_row(str(day), *(f"{count:,}" for count in rows), str(len(files)), f"{size:.1f}")
+        own = states[day]  # as `status` counts them: late files that came later are not the day's own
+        table.add_row(str(day), *(f"{count:,}" for count in rows), str(own.files), f"{own.bytes / MIB:.1f}")
     out.print(table)
     out.print(report.equation)
 
@@ -68,7 +70,7 @@ def show_query(out: Console, lake: Path) -> None:
     rows = grouped.aggregate([("amount", "count"), ("amount", "sum")]).to_pylist()
     found = {(str(row["date"]), row["city"] or "(none)"): row for row in rows}
     days = sorted({day for day, _ in found})
-    table = Table(title="Orders and revenue per city and day")
+    table = Table(title="Orders and revenue per city and day", box=None, pad_edge=False)
     table.add_column("city")
     for day in days:
         table.add_column(day, justify="right")

@@ -6,23 +6,28 @@ other run is alive, so nobody needs these folders.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 
 from jobs.lake.names import REMOVED, STAGING_NAME
 from jobs.lake.port import Lake, LockHolder, Orphan
+from jobs.lake.status import is_alive
 from offsets.errors import StoreFailed
 
 
 def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]:
     """List the folders in staging, or only those last changed before an instant.
 
-    A live run's folder is listed too; a folder that a run removes meanwhile is not.
+    A live run's folder is listed too, and marked; a folder that a run removes meanwhile is not listed.
 
     Raises:
         StoreFailed: staging cannot be read.
     """
+    holder = lake.lock_holder()
     return [
-        orphan for orphan in lake.orphans() if unchanged_since is None or orphan.changed < unchanged_since
+        replace(orphan, live=is_alive(holder)) if holder and holder.run_id == orphan.run_id else orphan
+        for orphan in lake.orphans()
+        if unchanged_since is None or orphan.changed < unchanged_since
     ]
 
 

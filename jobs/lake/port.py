@@ -41,7 +41,10 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Orphan:
-    """The folder of one run in staging, with its size in bytes and its last change (UTC)."""
+    """The folder of one run in staging, with its size in bytes and its last change (UTC).
+
+    `live` is whether that run is at work; None where it is on another host, and may be.
+    """
 
     name: str
     day: str
@@ -49,6 +52,7 @@ class Orphan:
     files: int
     bytes: int
     changed: datetime
+    live: bool | None = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,10 @@ class PosixLake:
         """Take the path of a lake, which need not exist yet, and the store that changes it."""
         self.root, self._store = root, store or Store()
 
+    def __getstate__(self) -> dict[str, object]:
+        """Pickle with an absolute path: a task runs in another folder."""
+        return {**self.__dict__, "root": self.root.absolute()}
+
     # -- reading
 
     def days(self) -> list[date]:
@@ -227,8 +231,9 @@ class PosixLake:
         made that folder: if this user may not write beside it, or if it is a mount point, whose parent may
         refuse a sync, as autofs does. No folder is made if its name cannot be made durable.
         """
-        missing = [folder for folder in (self.root, *self.root.parents) if not folder.exists()]
-        deepest = missing[-1].parent if missing else self.root
+        root = self.root.absolute()  # a relative path ends before the folders that it lies in
+        missing = [folder for folder in (root, *root.parents) if not folder.exists()]
+        deepest = missing[-1].parent if missing else root
         ours = not os.path.ismount(deepest) and _may_hold_ours(deepest.parent)
         if ours and not (self.root / LOCK_NAME).exists():
             self._store.sync_folder(deepest.parent)
@@ -338,8 +343,9 @@ class PosixLake:
         at_target, at_source = self.stat(target), self.stat(source)
         from_, to = self.root / source, self.root / target
         if at_source is None and at_target is not None:  # the target was durable before the source went
-            if from_.parent.exists():  # a rebuilt day has no such folder
+            if from_.parent.exists():  # a rebuilt day has no such folder, nor one whose files have all gone
                 self._store.sync_folder(from_.parent)
+                self._leave(from_.parent)
             return False
         if at_source is None or at_target not in (None, at_source):
             day = to.parent.name.removeprefix(DAY_PREFIX)
@@ -357,7 +363,14 @@ class PosixLake:
         self._store.sync_folder(to.parent)
         self._store.unlink(from_)
         self._store.sync_folder(from_.parent)
+        self._leave(from_.parent)
         return True
+
+    def _leave(self, folder: Path) -> None:
+        """Remove the folder of a day's late files, and the one around it, once nothing lies in them."""
+        with suppress(OSError):  # it holds another file; or it stays, and nobody reads an empty folder
+            self._store.system.rmdir(folder)
+            self._store.system.rmdir(folder.parent)
 
     def require_late_moves(self, staged: str) -> None:
         """Check that the store has hard links, which bringing late files needs.

@@ -87,9 +87,14 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
         due_at=due_at(ledger, day),
         due=now >= due_at(ledger, day),
         holder=holder,
-        holder_alive=_is_alive(holder),
+        holder_alive=is_alive(holder),
         staged=tuple(lake.staged_names()),
     )
+
+
+def day_states(lake: Lake) -> tuple[DayState, ...]:
+    """Describe each committed day."""
+    return _states(read_chain(lake), ())
 
 
 def _states(manifests: Iterator[Manifest], without: tuple[str, ...]) -> tuple[DayState, ...]:
@@ -169,7 +174,8 @@ def _state(manifest: Manifest) -> DayState:
     )
 
 
-def _is_alive(holder: LockHolder | None) -> bool | None:
+def is_alive(holder: LockHolder | None) -> bool | None:
+    """Return whether a holder's process exists; None where there is none, or it is on another host."""
     if holder is None or holder.host != socket.gethostname():
         return None
     try:

@@ -222,7 +222,7 @@ class Engine:
             report = run_task(spec, f"{attempt}-{secrets.token_hex(4)}", rebatch(sent))
             yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
 
-        with self._errors(), self._watched(tasks, progress):
+        with self._errors(), self._watched(sum(map(len, reads.values())), progress):
             self.session.conf.set(f"{ARROW}.maxRecordsPerBatch", batches.rows)
             self.session.conf.set(f"{ARROW}.maxBytesPerBatch", batches.bytes or UNWEIGHED)
             frame = _records(self.session, topic, reads, self._kafka, piece=piece, headers=headers).coalesce(
@@ -301,19 +301,24 @@ class Engine:
         return ", ".join(named) or "that section, JAVA_HOME or JAVA_TOOL_OPTIONS"
 
     @contextmanager
-    def _watched(self, tasks: int, progress: Progress) -> Iterator[None]:
-        """Report the progress twice a second while the job runs; jobs of other topics do not count."""
+    def _watched(self, offsets: int, progress: Progress) -> Iterator[None]:
+        """Report twice a second how many records the tasks that have ended read, and at the end all offsets.
+
+        Of a task that still runs Spark tells nothing. Jobs of other topics do not count.
+        """
         context, group = self.session.sparkContext, secrets.token_hex(4)
         tracker = context.statusTracker()
+        store = context._jsc.sc().statusStore()
         context.setJobGroup(group, "kafka-daily")
         done = threading.Event()
 
         def watch() -> None:
             while not done.wait(0.5):
-                with suppress(Py4JError, OSError):
+                with suppress(Py4JError, OSError):  # a stage that Spark does not know yet is an error
                     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-                    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-                    progress(sum(stage.numCompletedTasks for stage in stages if stage), tasks)
+                    stages = {stage for job in jobs if job for stage in job.stageIds}
+                    read = sum(store.lastStageAttempt(stage).inputRecords() for stage in stages)
+                    progress(min(read, offsets), offsets)
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
@@ -322,6 +327,7 @@ class Engine:
         finally:
             done.set()
             watcher.join()
+        progress(offsets, offsets)
 
 
 class _Lent(Engine):

@@ -10,10 +10,13 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
+
+from jobs import logs
 
 KEPT: Final = 1 << 16
 """How many bytes of its last words are kept."""
@@ -61,9 +64,7 @@ class Jvm:
         while some := os.read(from_jvm, KEPT):
             self._words = (self._words + some)[-KEPT:]
             if not self._silent.wait(HELD_BACK):
-                with suppress(OSError):
-                    while some:
-                        some = some[os.write(2, some) :]
+                _write(some)
         os.close(from_jvm)
 
     def silence(self) -> None:
@@ -117,3 +118,13 @@ class Jvm:
         """Wait until the pipe is read; a Python worker may keep it open a little longer than the JVM."""
         if self._listener is not None:
             self._listener.join(A_MOMENT)
+
+
+def _write(some: bytes) -> None:
+    """Write to stderr; on a terminal by Python's stream, which keeps a progress line below the log."""
+    with suppress(OSError):
+        if logs.for_people():
+            sys.stderr.write(some.decode(errors="replace"))
+        else:
+            while some:
+                some = some[os.write(2, some) :]

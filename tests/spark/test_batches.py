@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from jobs.daily import run_day
 from jobs.spark.engine import Engine
+from jobs.stages import LogStages, Stage
 from jobs.task.batch_limit import COUNTED, WEIGHED, BatchLimit
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST, MakePipeline
@@ -44,3 +46,22 @@ def test_batches_of_small_records_are_counted_and_of_large_ones_weighed(
     assert set_to(f"{ARROW}.maxRecordsPerBatch") == str(limit.rows)
     assert set_to(f"{ARROW}.maxBytesPerBatch") == str(limit.bytes or (1 << 31) - 1)
     assert_exact(lake, words, [night(FIRST)])
+
+
+def test_progress_is_told_in_rows(broker: Broker, topic: MakeTopic, pipeline: MakePipeline) -> None:
+    """It was told in tasks: of ten million rows in two tasks, 0 of 2."""
+    name, count = topic(), 3_000
+    send(broker.bootstrap_servers, name, every(timedelta(seconds=20), midnight(FIRST), count))
+    watching = Watching([])
+    run_day(replace(pipeline(name), observers=(watching,)), FIRST)
+    assert watching.seen[-1] == (count, count)
+    assert {total for _, total in watching.seen} == {count}
+
+
+@dataclass
+class Watching(LogStages):
+    seen: list[tuple[int, int]]
+
+    def counted(self, stage: Stage, done: int, total: int) -> None:
+        if stage is Stage.TASKS:
+            self.seen.append((done, total))

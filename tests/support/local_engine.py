@@ -130,6 +130,7 @@ class LocalEngine:
             tasks, piece = self.least_tasks, max(offsets // (self.least_tasks * 2), 1)
         numbers = count()
         reports = []
+        done_rows, all_rows = 0, sum(map(len, reads.values()))
         for number, pieces in enumerate(self._cut(reads, tasks, piece)):
             self.tasks += 1
             sent: TaskSpec = pickle.loads(pickle.dumps(spec))
@@ -142,7 +143,8 @@ class LocalEngine:
             if isinstance(report.failure, RunFailed):
                 raise report.failure  # what the source raises fails Spark's job
             reports.append(report)
-            progress(number + 1, tasks)
+            done_rows += sum(until - from_ for _, from_, until in pieces)
+            progress(done_rows, all_rows)
         self.between()
         if self.dies:
             raise RunFailed(expected="the job to end well", found="it did not", do="Run the day again.")

@@ -279,7 +279,7 @@ def test_what_an_editor_leaves_in_a_folder_is_no_config(tmp_path: Path) -> None:
 
 def test_days_that_no_topic_can_be_run_for_are_refused_once(tmp_path: Path) -> None:
     config(tmp_path, "one")
-    code, found = document("run", "--config", tmp_path, "--from", FIRST)
+    code, found = document("run", "--config", tmp_path, "--to", FIRST)
     assert (code, found["error"]) == (2, "ConfigError")
     assert "--from A --to B" in found["expected"]
 

@@ -153,7 +153,6 @@ def test_help_is_no_error() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--from", "2026-03-28"],
         ["--to", "2026-03-28"],
         ["--from", "2026-03-29", "--to", "2026-03-28"],
         ["--date", "2026-03-28", "--from", "2026-03-28", "--to", "2026-03-28"],
@@ -192,6 +191,32 @@ def test_the_demo_answers_json_with_one_document(tmp_path: Path, monkeypatch: py
     code, told = document("demo")
     assert (code, told["error"]) == (12, "BrokerUnavailable")
     assert "jars/broker" in told["expected"]
+
+
+# -- paths
+
+
+def test_a_relative_path_stays_relative_in_tables_and_messages(
+    config: Path, lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both were shown from the root on, many folders long."""
+    monkeypatch.chdir(config.parent)
+    assert invoke("status", "--config", "orders.yaml")[1].splitlines()[0] == "lake lake"
+    missing = document("status", "--config", "conf/none.yaml")[1]
+    assert missing["expected"] == "a configuration at conf/none.yaml"
+    file = part(lake)
+    file.write_bytes(b"")
+    code, told = document("verify", "--config", "orders.yaml")
+    assert code == 28
+    assert told["facts"]["verified"]["problems"][0].startswith(str(file.relative_to(config.parent)))
+
+
+def test_a_program_is_told_the_whole_path(config: Path, lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(config.parent)
+    assert document("status", "--config", "orders.yaml")[1]["lake"] == str(lake)
+    lake.rename(lake.with_name("gone"))
+    lake.write_text("a file")
+    assert json.loads(invoke("status", "--config", "orders.yaml")[2])["lake"] == str(lake)
 
 
 # -- what each command prints
@@ -346,6 +371,37 @@ def test_run_settles_every_due_day_and_then_says_until_when_there_is_none(
     assert code == 0
     assert "nothing is due: 2026-03-31 can be settled from 2026-03-31T23:00Z on" in stdout
     assert document("run", "--config", config) == (0, {"days": []})
+
+
+def test_a_range_without_its_end_goes_to_the_newest_day_that_is_due(
+    config: Path, in_memory: LocalEngine
+) -> None:
+    """It was wrong usage."""
+    invoke("run", "--config", config, "--date", FIRST)
+    since = ("run", "--config", config, "--from")
+    code, told = document(*since, FIRST)
+    days = [(day["day"]["date"], day["already"]) for day in told["days"]]
+    assert (code, days) == (0, [("2026-03-28", True), ("2026-03-29", False), ("2026-03-30", False)])
+    code, told = document(*since, SECOND)
+    assert (code, [day["already"] for day in told["days"]]) == (0, [True, True])
+    assert document(*since, "2026-03-31")[0] == 10
+    assert document(*since, "2026-03-01")[0] == 2
+
+
+def test_a_range_without_its_end_does_not_pass_over_a_day(config: Path, in_memory: LocalEngine) -> None:
+    assert document("run", "--config", config, "--from", SECOND)[0] == 16
+
+
+def test_status_shows_the_last_days_alone(config: Path, lake: Path) -> None:
+    code, stdout, _ = invoke("status", "--config", config, "--last", "1")
+    assert code == 0
+    assert "2026-03-28 " not in stdout
+    assert "2026-03-29 " in stdout
+    assert [day["date"] for day in document("status", "--config", config, "--last", 1)[1]["days"]] == [
+        "2026-03-29"
+    ]
+    assert len(document("status", "--config", config, "--last", 9)[1]["days"]) == 2
+    assert document("status", "--config", config, "--last", 0)[0] == 2
 
 
 def test_run_of_a_committed_day_says_so_and_ends_with_0(config: Path, in_memory: LocalEngine) -> None:

@@ -193,6 +193,16 @@ def test_a_share_is_read_as_written(tmp_path: Path, text: str, share: float) -> 
     )
 
 
+@pytest.mark.parametrize(
+    "section, floor",
+    [("limit: 0%", 0), ("limit: 0%\n  floor: 7", 7), ("limit: 0.01%", 100), ("floor: 0", 0)],
+)
+def test_a_limit_of_nothing_lets_nothing_pass(tmp_path: Path, section: str, floor: int) -> None:
+    """With `invalid.limit: 0%` a hundred invalid records passed, by a floor that nobody wrote."""
+    found = load(write(tmp_path, SMALLEST + f"\ninvalid:\n  {section}\n"), {})
+    assert found.invalid.floor == floor
+
+
 @pytest.mark.parametrize("text, floor", [("0", 0), ("2500", 2500), ("007", 7)])
 def test_a_number_of_records_is_read_as_written(tmp_path: Path, text: str, floor: int) -> None:
     assert settings(tmp_path, changed(invalid=f"invalid:\n  floor: {text}")).invalid.floor == floor
@@ -227,8 +237,9 @@ def test_paths_count_from_the_config_file_wherever_the_job_is_started(
     write(tmp_path / "conf", SMALLEST)
     monkeypatch.chdir(tmp_path)
     found = load(Path("conf/orders.yaml"), {})
-    assert found.path == tmp_path / "conf/orders.yaml"
-    assert found.lake.path == tmp_path / "conf/lake/orders"
+    assert (found.path, found.lake.path) == (Path("conf/orders.yaml"), Path("conf/lake/orders"))
+    found = load(tmp_path / "conf/orders.yaml", {})
+    assert (found.path, found.lake.path) == (tmp_path / "conf/orders.yaml", tmp_path / "conf/lake/orders")
 
 
 def test_the_environment_names_the_file_where_the_command_does_not(tmp_path: Path) -> None:
@@ -312,7 +323,16 @@ REFUSED = [
     ),
     ({"record": RECORD + "    1: string"}, "record.columns.1", "YAML int"),
     ({"record": "record:\n  columns: {a: decimal(10,2)}"}, "record.columns", "one key a line"),
-    ({"record": RECORD + "    a: int\n  kafka_columns: [kye]"}, "record.kafka_columns", "did you mean key?"),
+    (
+        {"record": RECORD + "    a: int\n  kafka_columns: [key, kye]"},
+        "record.kafka_columns",
+        "expected a list of key, headers, found 'kye'; did you mean key?",
+    ),
+    (
+        {"record": RECORD + "    a: int\n  kafka_columns: [timestamp]"},
+        "record.kafka_columns",
+        "found 'timestamp'",
+    ),
     ({"record": RECORD + "    a: int\n  kafka_columns: key"}, "record.kafka_columns", "[key, headers]"),
     ({"lake": ""}, "lake.path", "is missing"),
     ({"lake": "lake:\n  path: s3://bucket/orders"}, "lake.path", "object stores such as s3://"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
@@ -46,6 +47,29 @@ def test_orphans_are_listed_with_their_run_size_and_age_and_stay(lake: PosixLake
     assert (orphan.day, orphan.run_id, orphan.files, orphan.bytes) == ("2026-03-28", "dead", 1, 5)
     assert abs((datetime.now(UTC) - orphan.changed).total_seconds()) < 60
     assert files(lake.root) == before
+
+
+@pytest.mark.parametrize(
+    "run_id, host, pid, live",
+    [
+        ("dead", socket.gethostname(), os.getpid(), True),
+        ("dead", socket.gethostname(), (1 << 22) + 1, False),
+        ("dead", "elsewhere", 1, None),
+        ("another", socket.gethostname(), os.getpid(), False),
+    ],
+    ids=["at work", "dead", "on another host", "of another run"],
+)
+def test_the_folder_of_a_run_that_is_at_work_is_marked(
+    lake: PosixLake, run_id: str, host: str, pid: int, live: bool | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was listed as one that a dead run had left, with the advice to remove it."""
+    with lake.lock(LockHolder(run_id=run_id, host=host, pid=pid, since=HOLDER.since)):
+        (orphan,) = orphans(lake)
+    assert orphan.live is live
+    tables.orphans([orphan], datetime.now(UTC), removed=False)
+    text = capsys.readouterr().out
+    assert ("orphan" in text.splitlines()[1]) is (live is not True)
+    assert ("`clean --execute` removes it" in text) is (live is False)
 
 
 def test_an_orphan_takes_what_all_its_files_take(lake: PosixLake) -> None:

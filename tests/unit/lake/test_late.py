@@ -13,7 +13,7 @@ import pytest
 from jobs.config import Late
 from jobs.daily import run_day
 from jobs.day.plan import make_plan
-from jobs.lake.late import has_unfinished_moves, late_moves
+from jobs.lake.late import finish_moves, has_unfinished_moves, late_moves
 from jobs.lake.posix import PosixLake
 from jobs.lake.status import amendments
 from jobs.lake.store import System
@@ -92,6 +92,19 @@ def test_amended_rows_are_counted_over_all_files_of_a_day(lake: Path, topic: Mem
     assert max(file.rows for file in late) > 1
     assert outcome.amended == {FIRST: 21, SECOND: 1}
     assert [(each.by, each.rows) for each in amendments([outcome.manifest])[FIRST]] == [(THIRD, 21)]
+
+
+@pytest.mark.parametrize("cut_short", [False, True])
+def test_no_empty_folder_stays_where_late_files_lay(lake: Path, topic: MemoryTopic, cut_short: bool) -> None:
+    """Each night left `_late/date=D/` behind in its day, empty."""
+    manifest = unmoved(lake, topic)
+    assert list(lake.glob("date=*/_late/*/*"))
+    if cut_short:
+        for _, source, target in late_moves(manifest):
+            os.link(lake / source, lake / target)
+            (lake / source).unlink()
+    finish_moves(PosixLake(lake), manifest)
+    assert not list(lake.glob("date=*/_late"))
 
 
 @pytest.mark.parametrize("did", ["link", "unlink", "nothing"])

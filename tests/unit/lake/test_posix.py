@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -158,6 +159,31 @@ def test_a_new_lakes_own_name_is_made_durable(lake: PosixLake, monkeypatch: pyte
     with lake.lock(HOLDER):
         pass
     assert {str(lake.root.parent), str(lake.root.parent.parent)} <= set(synced)
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_a_relative_path_makes_the_same_names_durable(
+    there: bool, lake: PosixLake, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The folder that a relative path begins in has no parent in that path."""
+    (tmp_path / "lakes").mkdir()
+    if there:
+        lake.root.mkdir()
+    monkeypatch.chdir(tmp_path / "lakes")
+    synced: list[Path] = []
+    monkeypatch.setattr(
+        System, "fsync", lambda _, file: synced.append(Path(f"/proc/self/fd/{file}").readlink())
+    )
+    with PosixLake(Path("orders")).lock(HOLDER):
+        assert lake.lock_holder() == HOLDER
+    above = [tmp_path / "lakes"] if there else [tmp_path, tmp_path / "lakes", tmp_path / "lakes"]
+    assert synced == [*above, lake.root]
+
+
+def test_a_task_gets_the_whole_path_of_a_lake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    sent = pickle.loads(pickle.dumps(PosixLake(Path("lake"))))
+    assert sent.place("x") == str(tmp_path / "lake" / "x")
 
 
 @pytest.mark.parametrize("mode", [0o100, 0o300, 0o500, 0o700])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
+import sys
 
 import pytest
 
@@ -88,3 +90,15 @@ def test_a_jvm_that_lives_has_no_death(monkeypatch: pytest.MonkeyPatch) -> None:
         jvm.process = subprocess.Popen(["cat"], stdin=subprocess.PIPE, **how)  # type: ignore[call-overload]
     assert jvm.death() is None
     assert jvm.end(10) == 0
+
+
+def test_lines_of_the_jvm_go_through_pythons_stream_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Written beside it they stood behind the progress line."""
+
+    class Screen(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stderr", screen := Screen())
+    ended("echo a warning >&2").last_words()
+    assert screen.getvalue() == "a warning\n"
