@@ -18,6 +18,8 @@ from jobs.config.secrets import Secret
 
 LONGEST = timedelta(days=20_000)
 """Every look-up by time stays after 1970, where Kafka's timestamps begin."""
+DEEPEST = 64
+"""How deep objects and arrays of a record may nest."""
 SHORTEST_PATIENCE = timedelta(seconds=1)
 """A request gets a third of this, and librdkafka refuses less than 10 ms."""
 
@@ -201,12 +203,15 @@ def folder(value: object) -> str:
     return text
 
 
-def dotted_path(value: object) -> tuple[str, ...]:
-    """Read `meta.created_at` as the names between its dots."""
-    names = tuple(required_text(value).split("."))
-    if not all(name.strip() for name in names):
-        raise InvalidValue("a name between two dots is empty")
-    return names
+def field_path(value: object) -> tuple[str, ...]:
+    """Read `meta.created_at` as the names between its dots, and `[meta, created.at]` as two names."""
+    names = value if isinstance(value, list) else required_text(value).split(".")
+    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+        between = "of the list" if isinstance(value, list) else "between two dots"
+        raise InvalidValue(f"a name {between} is empty")
+    if len(names) > DEEPEST:
+        raise InvalidValue(f"a record nests at most {DEEPEST} levels deep")
+    return tuple(names)
 
 
 def truth(value: object) -> bool:
@@ -229,6 +234,12 @@ def text_or_secret(value: object) -> str | Secret:
     return value if isinstance(value, Secret) else text
 
 
+def plain_text(value: object) -> str:
+    """Return a text that is not empty, as it is."""
+    required_text(value)
+    return str(value) if not isinstance(value, str) else value
+
+
 def mapping(value: object) -> object:
     """Return an empty mapping for a key that has nothing below it."""
     return {} if value is None else value
@@ -245,7 +256,8 @@ Zone = Annotated[str, BeforeValidator(zone)]
 TopicName = Annotated[str, BeforeValidator(topic_name)]
 Servers = Annotated[str, BeforeValidator(servers)]
 Folder = Annotated[str, BeforeValidator(folder)]
-DottedPath = Annotated[tuple[str, ...], BeforeValidator(dotted_path)]
+FieldPath = Annotated[tuple[str, ...], BeforeValidator(field_path)]
+Text = Annotated[str, BeforeValidator(plain_text)]
 HiddenText = Annotated[Secret, BeforeValidator(secret)]
 Mapped = Annotated[dict[str, object], BeforeValidator(mapping)]
 TextOrSecret = Annotated[str | Secret, BeforeValidator(text_or_secret)]

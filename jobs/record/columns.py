@@ -27,11 +27,41 @@ class Kind(StrEnum):
     JSON = "json"
 
 
+class TimeFormat(StrEnum):
+    """How a time is written in a record. ISO8601 is RFC 3339; all contracts have it by this name."""
+
+    ISO8601 = "iso8601"
+    ISO8601_LENIENT = "iso8601_lenient"
+    EPOCH_D = "epoch_d"
+    EPOCH_S = "epoch_s"
+    EPOCH_MS = "epoch_ms"
+    EPOCH_US = "epoch_us"
+    EPOCH_NS = "epoch_ns"
+
+    @classmethod
+    def _missing_(cls, value: object) -> TimeFormat | None:
+        return cls.ISO8601 if value == "rfc3339" else None
+
+    @property
+    def is_count(self) -> bool:
+        """Whether a time is a number, not a text."""
+        return self.value.startswith("epoch")
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How times are written, and the zone of timestamps that name none; without it they are refused."""
+
+    format: TimeFormat
+    zone: str | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value without parts."""
+    """A value without parts; `written` is for times that are not read as their kind is by default."""
 
     kind: Kind
+    written: Written | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +95,20 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A named field of a record or of a struct."""
+    """A named field of a record or of a struct; only a record's have more than name and type.
+
+    `source` is the path in the record, empty where it is the name alone. `written` holds for all times in it.
+    """
 
     name: str
     type: ColumnType
+    source: tuple[str, ...] = ()
+    written: Written | None = None
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Where the record holds the value."""
+        return self.source or (self.name,)
 
 
 ColumnType = Scalar | Decimal | Array | Struct | Map
@@ -158,6 +198,19 @@ def ddl(type: ColumnType) -> str:
             return f"map<string,{ddl(value)}>"
         case Struct(fields):
             return f"struct<{','.join(f'{_quoted(field.name)}:{ddl(field.type)}' for field in fields)}>"
+
+
+def kinds_in(type: ColumnType) -> set[Kind]:
+    """Return the types without parts that a type is made of."""
+    match type:
+        case Scalar(kind):
+            return {kind}
+        case Array(inner) | Map(inner):
+            return kinds_in(inner)
+        case Struct(fields):
+            return {kind for field in fields for kind in kinds_in(field.type)}
+        case _:
+            return set()
 
 
 def _quoted(name: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.record.rules import TimeFormat
+from jobs.record.columns import TimeFormat, Written
 from jobs.record.schema import INSTANT
 
 Faults = dict[int, str]
@@ -29,18 +29,30 @@ LAST = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999Z."""
 
 NOT_A_TIME = "Not an RFC 3339 time"
+NOT_ISO8601 = "Not an ISO 8601 time"
 NO_SUCH_TIME = "No such date or time of day"
 LEAP_SECOND = "A leap second, which no column can hold"
 NO_ZONE = "A time without a zone"
 NO_EVENT_TIME = "No event time"
 OUT_OF_YEARS = "Outside the years 1 to 9999"
 
-UNITS = {TimeFormat.EPOCH_S: 1_000_000, TimeFormat.EPOCH_MS: 1_000, TimeFormat.EPOCH_US: 1}
+DAY = 86_400_000_000
+UNITS = {
+    TimeFormat.EPOCH_D: DAY,
+    TimeFormat.EPOCH_S: 1_000_000,
+    TimeFormat.EPOCH_MS: 1_000,
+    TimeFormat.EPOCH_US: 1,
+}
 """The microseconds in one unit of an epoch format."""
 
 _RFC3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
     r"(?:\.([0-9]+))?(?:([Zz])|([+-])([0-9]{2}):([0-9]{2}))?"
+)
+_ISO8601 = (
+    r"^(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})(?:[Tt ](?P<minute>[0-9]{2}:[0-9]{2})"
+    r"(?:(?P<second>:[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?"
+    r"(?:(?P<utc>[Zz])|(?P<hours>[+-][0-9]{2})(?::?(?P<minutes>[0-9]{2}))?)?)?$"
 )
 _OFFSET = r"^....-..-..T..:..:..(?:\.[0-9]{1,6})?[+-]..:..$"
 _LOCAL = r"^....-..-..T..:..:..(?:\.[0-9]{1,6})?$"
@@ -111,6 +123,26 @@ def instants(texts: pa.StringArray, zone: ZoneInfo | None) -> tuple[pa.Int64Arra
         return micros, {}
     left = pc.indices_nonzero(pc.and_(texts.is_valid(), micros.is_null())).to_pylist()
     return _read_one_by_one(texts.to_pylist(), zone, micros, left)
+
+
+def lenient_instants(texts: pa.StringArray, zone: ZoneInfo | None) -> tuple[pa.Int64Array, Faults]:
+    """Read times that may also have `+0100`, `+01`, a comma, no seconds or no time of day."""
+    micros, faults = instants(pc.coalesce(_as_rfc3339(texts), texts), zone)
+    return micros, {at: NOT_ISO8601 if cause == NOT_A_TIME else cause for at, cause in faults.items()}
+
+
+def _as_rfc3339(texts: pa.StringArray) -> pa.StringArray:
+    """Write each time as RFC 3339 has it; null where it is no time."""
+    parts = pc.extract_regex(texts, _ISO8601)
+
+    def part(name: str, otherwise: str = "", before: str = "") -> pa.StringArray:
+        found = pc.struct_field(parts, name)
+        full = pc.binary_join_element_wise(before, found, "") if before else found
+        return pc.if_else(pc.equal(found, ""), otherwise, full)
+
+    minutes = pc.if_else(pc.equal(part("hours"), ""), "", part("minutes", ":00", ":"))
+    time = (part("minute", "00:00"), part("second", ":00"), part("fraction", "", "."))
+    return pc.binary_join_element_wise(part("date"), "T", *time, part("utc"), part("hours"), minutes, "")
 
 
 def _mixed(texts: pa.StringArray, zone: ZoneInfo | None) -> pa.Int64Array:
@@ -203,27 +235,57 @@ def _read_one_by_one(
 
 
 def epochs(counts: pa.Int64Array, format: TimeFormat) -> tuple[pa.Int64Array, Faults]:
-    """Read counts of seconds, milliseconds or microseconds since 1970; all are whole numbers."""
+    """Read counts since 1970, in the unit of their format; all are whole numbers."""
+    if format is TimeFormat.EPOCH_NS:
+        return _floor(counts, 1_000), {}
     unit = UNITS[format]
     inside = _within(counts, -(-FIRST // unit), LAST // unit)
     outside = pc.and_(inside.is_null(), counts.is_valid())
     return pc.multiply(inside, unit), faults_where(outside, OUT_OF_YEARS)
 
 
+def _floor(numbers: pa.Int64Array, unit: int) -> pa.Int64Array:
+    """Divide to the next lower number: what is cut off never makes a time later."""
+    towards_zero = pc.divide(numbers, unit)
+    too_high = pc.greater(pc.multiply(towards_zero, unit), numbers)
+    return pc.subtract(towards_zero, too_high.cast(pa.int64()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeReader:
-    """Reads one column's times: RFC 3339 with a zone, unless the rules of the event time say otherwise."""
+    """Reads one column's times: RFC 3339 with a zone, unless its rule says otherwise."""
 
     format: TimeFormat = TimeFormat.ISO8601
     zone: ZoneInfo | None = None
 
+    @classmethod
+    def of(cls, written: Written | None) -> TimeReader:
+        """Return the reader for a rule of a config."""
+        if written is None:
+            return cls()
+        zone = ZoneInfo(written.zone) if written.zone and not written.format.is_count else None
+        return cls(format=written.format, zone=zone)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The type of the times as they are written."""
+        return pa.int64() if self.format.is_count else pa.string()
+
     def read(self, values: Sequence[Any]) -> tuple[pa.Int64Array, Faults]:
         """Read times, given as an array or as values, to microseconds since the epoch."""
-        if self.format is TimeFormat.ISO8601:
-            texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
-            return instants(texts, self.zone)
-        counts = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
-        return epochs(counts, self.format)
+        written = values if isinstance(values, pa.Array) else pa.array(values, self.arrow)
+        if self.format.is_count:
+            return epochs(written, self.format)
+        return (instants if self.format is TimeFormat.ISO8601 else lenient_instants)(written, self.zone)
+
+    def read_dates(self, values: Sequence[Any]) -> tuple[pa.Date32Array, Faults]:
+        """Read times, and return each one's date as it is written; of a count, the date in UTC."""
+        written = pa.array(values, self.arrow)
+        micros, faults = replace(self, zone=ZoneInfo("UTC")).read(written)
+        if self.format.is_count:
+            return _floor(micros, DAY).cast(pa.int32()).cast(pa.date32()), faults
+        read = pc.if_else(micros.is_valid(), written, _NO_TEXT)
+        return pc.utf8_slice_codeunits(read, 0, 10).cast(pa.date32()), faults
 
 
 def read_event_times(

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from enum import StrEnum
 from typing import Any
 
-from jobs.record.columns import Column, ddl, parse_type
+from jobs.record.columns import Column, TimeFormat, Written, ddl, parse_type
 from offsets.contract import Contract
 
 DECODER_VERSION = 1
@@ -22,15 +22,6 @@ class RecordFormat(StrEnum):
 
     JSON = "json"
     RAW = "raw"
-
-
-class TimeFormat(StrEnum):
-    """How an event time is written in a record."""
-
-    ISO8601 = "iso8601"
-    EPOCH_S = "epoch_s"
-    EPOCH_MS = "epoch_ms"
-    EPOCH_US = "epoch_us"
 
 
 class Tombstones(StrEnum):
@@ -69,7 +60,7 @@ class Rules:
                 "day": {"zone": zone, "first": first.isoformat()},
                 "event_time": {
                     "source": "field" if self.event_time.path else "kafka",
-                    "field": ".".join(self.event_time.path) or None,
+                    "field": _dotted(self.event_time.path),
                     "format": self.event_time.format.value if self.event_time.path else None,
                     "zone": self.event_time.zone if self.event_time.path else None,
                 },
@@ -79,12 +70,40 @@ class Rules:
                 },
                 "record": {
                     "format": self.format.value,
-                    "columns": {column.name: ddl(column.type) for column in self.columns},
+                    "columns": {column.name: _term(column) for column in self.columns},
                     "kafka_columns": sorted(self.kafka_columns),
                 },
                 "tombstones": self.tombstones.value,
             }
         )
+
+
+def _dotted(path: tuple[str, ...]) -> str | list[str] | None:
+    """Return a path as earlier contracts have it, as a list where a name has a dot, or None."""
+    return list(path) if any("." in name for name in path) else ".".join(path) or None
+
+
+def _path(term: str | list[str] | None) -> tuple[str, ...]:
+    return tuple(term.split(".") if isinstance(term, str) else term or ())
+
+
+def _term(column: Column) -> str | dict[str, object]:
+    """Return a column's term: the type alone, as earlier contracts have it, unless there is more to it."""
+    written = column.written
+    more = {
+        "from": _dotted(column.source),
+        "format": written.format.value if written else None,
+        "zone": written.zone if written else None,
+    }
+    term = {key: value for key, value in more.items() if value is not None}
+    return {"type": ddl(column.type), **term} if term else ddl(column.type)
+
+
+def _column(name: str, term: Any) -> Column:
+    if isinstance(term, str):
+        return Column(name, parse_type(term))
+    written = Written(TimeFormat(term["format"]), term.get("zone")) if "format" in term else None
+    return Column(name, parse_type(term["type"]), _path(term.get("from")), written)
 
 
 def rules_of(contract: Contract) -> Rules:
@@ -99,10 +118,10 @@ def rules_of(contract: Contract) -> Rules:
     time, record, validity = terms["event_time"], terms["record"], terms["validity"]
     return Rules(
         format=RecordFormat(record["format"]),
-        columns=tuple(Column(name, parse_type(type)) for name, type in record["columns"].items()),
+        columns=tuple(_column(name, term) for name, term in record["columns"].items()),
         kafka_columns=frozenset(record["kafka_columns"]),
         event_time=EventTimeRule(
-            path=tuple(time["field"].split(".")) if time["field"] else (),
+            path=_path(time["field"]),
             format=TimeFormat(time["format"] or TimeFormat.ISO8601),
             zone=time["zone"] or "UTC",
         ),

@@ -148,7 +148,7 @@ PAYLOADS: Mapping[str, Valid | Invalid] = {
     "bad UTF-8": Invalid(body(id="@").replace(b"@", b"caf\xe9"), "UTF-8"),
     "bad UTF-8 in an unknown field": Invalid(body(other="@").replace(b"@", b"\xff"), "UTF-8"),
     "UTF-16": Invalid(body().decode().encode("utf-16"), "UTF-8"),
-    "text for a number": Invalid(body(n="1"), r"`int \| null`, got `str` - at `\$\.n`"),
+    "text for a number": Invalid(body(n="1"), r"Expected `bigint`, got `string` - at `\$\.n`"),
     "number for a text": Invalid(body(id=7), r"\$\.id"),
     "fraction for a whole number": Invalid(body(n=1.5), r"\$\.n"),
     "object for an array": Invalid(body(tags={}), r"\$\.tags"),

@@ -23,8 +23,8 @@ from jobs.config.schema import DaySection, InvalidSection
 from jobs.context import Pipeline
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store, System
-from jobs.record.columns import Column, Kind, Scalar
-from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
+from jobs.record.columns import Column, Kind, Scalar, TimeFormat
+from jobs.record.rules import EventTimeRule, RecordFormat, Rules, Tombstones
 from jobs.record.schema import HEADERS, INSTANT
 from jobs.task.batch_limit import BatchLimit
 from jobs.task.result import TaskResult

@@ -24,8 +24,8 @@ from jobs.config.secrets import Secret
 from jobs.config.security import jaas
 from jobs.config.spark_keys import FIXED, is_local, why_fixed
 from jobs.config.strict_yaml import parse
-from jobs.record.columns import Decimal
-from jobs.record.rules import RecordFormat, TimeFormat, Tombstones
+from jobs.record.columns import Column, Decimal, TimeFormat, Written, parse_type
+from jobs.record.rules import RecordFormat, Tombstones
 from offsets.errors import ConfigError
 from tests.support.config_text import SMALLEST
 
@@ -245,6 +245,46 @@ def test_a_config_that_nobody_named_says_how_to_make_one() -> None:
         load(None, {})
 
 
+def test_a_column_is_read_from_where_its_mapping_says(tmp_path: Path) -> None:
+    record = """\
+record:
+  columns:
+    id: bigint
+    order_date: {from: date, type: date}
+    city:
+      from: address.city
+      type: string
+    total: {from: [payload, "total.eur"], type: "decimal(10,2)"}
+    same: {from: same, type: array<string>}
+    seen: {type: timestamp, format: epoch_ms}
+    local: {type: "array<struct<at:timestamp>>", format: iso8601, zone: Asia/Tokyo}
+    strict: {type: timestamp, format: iso8601}
+    at: {type: timestamp, format: rfc3339}
+    day: {type: date, format: rfc3339}
+"""
+    assert settings(tmp_path, changed(record=record)).rules.columns == (
+        Column("id", parse_type("bigint")),
+        Column("order_date", parse_type("date"), ("date",)),
+        Column("city", parse_type("string"), ("address", "city")),
+        Column("total", Decimal(10, 2), ("payload", "total.eur")),
+        Column("same", parse_type("array<string>")),
+        Column("seen", parse_type("timestamp"), written=Written(TimeFormat.EPOCH_MS)),
+        Column(
+            "local",
+            parse_type("array<struct<at:timestamp>>"),
+            written=Written(TimeFormat.ISO8601, "Asia/Tokyo"),
+        ),
+        Column("strict", parse_type("timestamp")),
+        Column("at", parse_type("timestamp")),
+        Column("day", parse_type("date"), written=Written(TimeFormat.ISO8601)),
+    )
+
+
+def test_the_event_time_may_lie_below_a_name_with_a_dot(tmp_path: Path) -> None:
+    event_time = 'event_time:\n  field: ["meta.data", at]'
+    assert settings(tmp_path, changed(event_time=event_time)).rules.event_time.path == ("meta.data", "at")
+
+
 # What is refused
 
 DAY = "day:\n  zone: UTC\n  first: 2026-11-01\n"
@@ -352,6 +392,51 @@ REFUSED = [
     ({"spark": "spark: local"}, "spark", "a mapping of Spark's settings"),
 ]
 
+
+def record_of(*lines: str, column: str = "a") -> dict[str, str]:
+    return {"record": "".join([RECORD, f"    {column}:\n", *(f"      {line}\n" for line in lines)])}
+
+
+REFUSED += [
+    (record_of("from: b"), "record.columns.a.type", "is missing; expected a type such as string"),
+    (record_of("from: b", "type: strnig"), "record.columns.a.type", "did you mean `string`?"),
+    (record_of("from: b", "type: [int]"), "record.columns.a.type", "found a list"),
+    (record_of("from: b..c", "type: int"), "record.columns.a.from", "a name between two dots is empty"),
+    (record_of("from: []", "type: int"), "record.columns.a.from", "a name of the list is empty"),
+    (record_of('from: [b, ""]', "type: int"), "record.columns.a.from", "of the list is empty"),
+    (record_of("from: [b, [c]]", "type: int"), "record.columns.a.from", "of the list is empty"),
+    (record_of("from: {b: c}", "type: int"), "record.columns.a.from", "found a mapping"),
+    (record_of(f"from: {'.'.join('b' * 65)}", "type: int"), "record.columns.a.from", "at most 64 levels"),
+    (record_of("from: 'b\"c'", "type: int"), "record.columns.a", "must not hold a double quote"),
+    (record_of("frm: b", "type: int"), "record.columns.a.frm", "did you mean from?"),
+    (record_of("type: timestamp", "format: epoch"), "record.columns.a.format", "did you mean epoch_"),
+    (
+        record_of("type: string", "format: epoch_s"),
+        "record.columns.a.format",
+        "is for timestamp and date; the type has",
+    ),
+    (record_of("type: bigint", "zone: UTC"), "record.columns.a.zone", "is for timestamp; the type has none"),
+    (record_of("type: timestamp", "zone: UTC"), "record.columns.a.zone", "needs format, such as"),
+    (record_of("type: date", "zone: UTC", "format: iso8601"), "record.columns.a.zone", "is for timestamp;"),
+    (
+        record_of("type: timestamp", "format: iso8601", "zone: Mars"),
+        "record.columns.a.zone",
+        "expected a zone such as",
+    ),
+    (
+        record_of("type: timestamp", "format: epoch_s", "zone: UTC"),
+        "record.columns.a.zone",
+        "plays no part: epoch_s",
+    ),
+    (record_of("from: b", "type: int", column="Date"), "record.columns.Date", "reserved"),
+    (record_of("from: b", "type: int", "", column="b: string\n    a"), "record.columns.a", "as int, and by"),
+    (
+        record_of("from: b.c", "type: int", column="b: json\n    a"),
+        "record.columns.a",
+        "inside `b`, which is json",
+    ),
+    (record_of("from: created_at", "type: bigint"), "event_time.field", "its column is bigint"),
+]
 RAW = "record:\n  format: raw\n"
 SOURCE = "event_time:\n  source: kafka"
 REFUSED += [

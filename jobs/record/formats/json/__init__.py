@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from jobs.record.formats.json.wire_columns import wire_columns
+from jobs.record.formats.json.wire_columns import Misplaced, wire_columns
 from jobs.record.formats.protocol import KeyProblem, Read, RecordDecoder
 from jobs.record.rules import Rules
 
@@ -32,8 +32,9 @@ class Json(RecordDecoder):
             yield KeyProblem(_COLUMNS, problem, unless=(_COLUMNS,))
         try:
             wire_columns(rules.columns, rules.event_time)
-        except ValueError as error:
-            yield KeyProblem(("event_time", "field"), str(error), unless=(("record",), ("event_time",)))
+        except Misplaced as error:
+            path = ("event_time", "field") if error.column is None else (*_COLUMNS, error.column)
+            yield KeyProblem(path, str(error), unless=(("record",), ("event_time",)))
 
     def schema(self, rules: Rules) -> pa.Schema:
         """Return the columns of the rules."""
@@ -45,4 +46,4 @@ class Json(RecordDecoder):
         """Compile the rules for msgspec and Arrow."""
         from jobs.record.formats.json.reader import JsonReader
 
-        return JsonReader(rules).read
+        return JsonReader(rules.columns, rules.event_time).read
