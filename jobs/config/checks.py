@@ -16,7 +16,8 @@ from jobs.config.problems import KeyPath, Problems, shown
 from jobs.config.schema import ConfigFile
 from jobs.config.spark_keys import is_local, why_fixed
 from jobs.record.formats import DECODERS
-from jobs.record.rules import EventTimeRule, Rules
+from jobs.record.key import key_problems
+from jobs.record.rules import EventTimeRule, KeyRule, Rules
 
 Check = Callable[[ConfigFile, Problems], None]
 LEAST_TARGET: Final = ByteSize(1 << 20)
@@ -59,6 +60,12 @@ def _time_source(config: ConfigFile, problems: Problems) -> None:
 
 def _columns(config: ConfigFile, problems: Problems) -> None:
     read_columns(config.record.columns, ("record", "columns"), problems)
+    read_columns(config.record.key.columns, ("record", "key", "columns"), problems)
+
+
+def _key(config: ConfigFile, problems: Problems) -> None:
+    for problem in key_problems(rules(config)):
+        problems.add(problem.path, problem.problem)
 
 
 def _format(config: ConfigFile, problems: Problems) -> None:
@@ -113,6 +120,10 @@ def rules(config: ConfigFile) -> Rules:
         past=config.validity.past,
         future=config.validity.future,
         tombstones=config.tombstones,
+        key=KeyRule(
+            format=record.key.format,
+            columns=read_columns(record.key.columns, ("record", "key", "columns"), Problems()),
+        ),
     )
 
 
@@ -121,6 +132,7 @@ _CHECKS: tuple[tuple[tuple[KeyPath, ...], Check], ...] = (
     ((("record", "format"), ("event_time", "field"), ("event_time", "source")), _time_source),
     ((), _columns),
     ((("record", "format"),), _format),
+    ((("record",),), _key),
     ((), _spark),
     ((("lake", "shared"), ("spark", "spark.master")), _cluster),
 )

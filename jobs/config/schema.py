@@ -33,7 +33,7 @@ from jobs.config.fields import (
     Zone,
 )
 from jobs.record.columns import TimeFormat
-from jobs.record.rules import RecordFormat, Tombstones
+from jobs.record.rules import KeyFormat, RecordFormat, Tombstones
 
 
 class Protocol(StrEnum):
@@ -206,6 +206,19 @@ class ColumnSection(Section):
     """The zone of timestamps that name none. Without it they make the record invalid. It needs `format`."""
 
 
+class KeySection(Section):
+    """A record's key as columns of its own, after the record's; `kafka_columns: [key]` keeps its bytes."""
+
+    format: KeyFormat = one_of(KeyFormat.TEXT)
+    """How a key is read: as the text of one column, of type `string` or `bigint` (digits), or as a JSON
+    object. Without a key the columns are null. A key that cannot be read makes the record invalid."""
+    columns: Mapped = Field(
+        default_factory=dict, description="a mapping of column names to types such as customer_id: string"
+    )
+    """The columns, as in `record.columns`, whose names they cannot share. Without any, keys are not decoded.
+    raw refuses them."""
+
+
 class RecordSection(Section):
     """How a record is read, and which of it is written."""
 
@@ -220,6 +233,7 @@ class RecordSection(Section):
     `timestamp`, `binary` (base64 in JSON), `json` (any value, kept as its text), `array<...>`,
     `struct<name:type,...>`, `map<string,...>`. Missing and null are null; a value of another type makes the
     record invalid. Reserved as names of columns, in any case: `date`, `event_time`, `kafka_*`."""
+    key: KeySection = Field(default_factory=KeySection)
     kafka_columns: Annotated[list[Literal["key", "headers"]], BeforeValidator(_listed)] = Field(
         default_factory=list, description="a list of key, headers"
     )

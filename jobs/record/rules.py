@@ -24,6 +24,13 @@ class RecordFormat(StrEnum):
     RAW = "raw"
 
 
+class KeyFormat(StrEnum):
+    """How a record's key is read."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class Tombstones(StrEnum):
     """What becomes of a record without a value."""
 
@@ -41,6 +48,14 @@ class EventTimeRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeyRule:
+    """How the key is decoded, and to which columns; without columns it is not decoded."""
+
+    format: KeyFormat = KeyFormat.TEXT
+    columns: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
     """All that decides verdict and bytes of a record, beside the day's bounds."""
 
@@ -51,6 +66,7 @@ class Rules:
     past: timedelta
     future: timedelta
     tombstones: Tombstones
+    key: KeyRule = KeyRule()
 
     def contract(self, zone: str, first: date) -> Contract:
         """Return the contract that these rules make with a zone and a lake's first day."""
@@ -70,12 +86,20 @@ class Rules:
                 },
                 "record": {
                     "format": self.format.value,
-                    "columns": {column.name: _term(column) for column in self.columns},
+                    "columns": _terms(self.columns),
                     "kafka_columns": sorted(self.kafka_columns),
+                    **self._key_term(),
                 },
                 "tombstones": self.tombstones.value,
             }
         )
+
+    def _key_term(self) -> dict[str, object]:
+        """Return the term of the key, which contracts have only where it is decoded."""
+        rule = self.key
+        if not rule.columns:
+            return {}
+        return {"key": {"format": rule.format.value, "columns": _terms(rule.columns)}}
 
 
 def _dotted(path: tuple[str, ...]) -> str | list[str] | None:
@@ -85,6 +109,10 @@ def _dotted(path: tuple[str, ...]) -> str | list[str] | None:
 
 def _path(term: str | list[str] | None) -> tuple[str, ...]:
     return tuple(term.split(".") if isinstance(term, str) else term or ())
+
+
+def _terms(columns: tuple[Column, ...]) -> dict[str, object]:
+    return {column.name: _term(column) for column in columns}
 
 
 def _term(column: Column) -> str | dict[str, object]:
@@ -97,6 +125,10 @@ def _term(column: Column) -> str | dict[str, object]:
     }
     term = {key: value for key, value in more.items() if value is not None}
     return {"type": ddl(column.type), **term} if term else ddl(column.type)
+
+
+def _columns(terms: Any) -> tuple[Column, ...]:
+    return tuple(_column(name, term) for name, term in terms.items())
 
 
 def _column(name: str, term: Any) -> Column:
@@ -118,7 +150,7 @@ def rules_of(contract: Contract) -> Rules:
     time, record, validity = terms["event_time"], terms["record"], terms["validity"]
     return Rules(
         format=RecordFormat(record["format"]),
-        columns=tuple(_column(name, term) for name, term in record["columns"].items()),
+        columns=_columns(record["columns"]),
         kafka_columns=frozenset(record["kafka_columns"]),
         event_time=EventTimeRule(
             path=_path(time["field"]),
@@ -128,4 +160,11 @@ def rules_of(contract: Contract) -> Rules:
         past=timedelta(seconds=validity["past_seconds"]),
         future=timedelta(seconds=validity["future_seconds"]),
         tombstones=Tombstones(terms["tombstones"]),
+        key=_key_rule(record.get("key")),
     )
+
+
+def _key_rule(term: Any) -> KeyRule:
+    if term is None:
+        return KeyRule()
+    return KeyRule(format=KeyFormat(term["format"]), columns=_columns(term["columns"]))

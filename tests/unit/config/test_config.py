@@ -437,6 +437,33 @@ REFUSED += [
     ),
     (record_of("from: created_at", "type: bigint"), "event_time.field", "its column is bigint"),
 ]
+KEY = RECORD + "    order_id: string\n  key:\n"
+REFUSED += [
+    ({"record": KEY + "    format: jsn"}, "record.key.format", "did you mean json?"),
+    ({"record": KEY + "    columns: {a: strnig}"}, "record.key.columns.a", "did you mean `string`?"),
+    (
+        {"record": KEY + "    columns: {Order_Id: string}"},
+        "record.key.columns.Order_Id",
+        "of record.columns already",
+    ),
+    ({"record": KEY + "    columns: {event_time: string}"}, "record.key.columns.event_time", "reserved"),
+    ({"record": KEY + "    columns: {a: int}"}, "record.key.columns", "one column of type string or bigint"),
+    (
+        {"record": KEY + "    columns: {a: {from: b, type: string}}"},
+        "record.key.columns",
+        "one column of type",
+    ),
+    (
+        {"record": KEY + "    format: json\n    columns: {a: {from: b, type: int}, b: string}"},
+        "record.key.columns.b",
+        "is read as string, and by another column as int",
+    ),
+    (
+        {"record": "record:\n  format: raw\n  key:\n    columns: {a: string}", "event_time": ""},
+        "record.key",
+        "raw keeps the key as bytes",
+    ),
+]
 RAW = "record:\n  format: raw\n"
 SOURCE = "event_time:\n  source: kafka"
 REFUSED += [
