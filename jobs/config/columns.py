@@ -11,17 +11,8 @@ from jobs.config.problems import KeyPath, Problems, shown
 from jobs.config.read import keys_of, read
 from jobs.config.schema import ColumnSection
 from jobs.config.secrets import ResolvedText
-from jobs.record.columns import (
-    Column,
-    ColumnType,
-    Kind,
-    Scalar,
-    TimeFormat,
-    Written,
-    kinds_in,
-    name_problem,
-    parse_type,
-)
+from jobs.record.columns import Column, ColumnType, Kind, Scalar, kinds_in, name_problem, parse_type
+from jobs.record.time_format import TimeFormat, TimePattern, Written
 
 
 def read_columns(entries: Mapping[str, object], path: KeyPath, problems: Problems) -> tuple[Column, ...]:
@@ -60,6 +51,14 @@ def _misused(section: ColumnSection, kinds: set[Kind]) -> Iterator[tuple[str, st
         yield "zone", "needs format, such as format: iso8601"
     elif section.zone and section.format and section.format.is_count:
         yield "zone", f"plays no part: {section.format.value} needs none"
+    elif isinstance(section.format, TimePattern) and section.format.has_zone == bool(section.zone):
+        has = (
+            "plays no part: the format has an offset"
+            if section.zone
+            else "is missing: the format has no offset"
+        )
+        if section.zone or Kind.TIMESTAMP in kinds:
+            yield "zone", has
 
 
 def _type(text: object, path: KeyPath, problems: Problems) -> ColumnType:

@@ -15,6 +15,7 @@ from pydantic import BeforeValidator, ByteSize
 
 from jobs.config.problems import close_to
 from jobs.config.secrets import Secret
+from jobs.record.time_format import TimeForm, TimeFormat, TimePattern, time_form
 
 LONGEST = timedelta(days=20_000)
 """Every look-up by time stays after 1970, where Kafka's timestamps begin."""
@@ -161,6 +162,16 @@ def _zone_hint(name: str) -> str:
     return f"did you mean {city.get(word, word)}?" if near else ""
 
 
+def time_format(value: object) -> TimeForm:
+    """Read the name of a format of times, or a pattern."""
+    text = required_text(value)
+    try:
+        return time_form(text)
+    except ValueError as error:
+        hint = close_to(text, [*TimeFormat, "rfc3339"]).removeprefix("; ")
+        raise InvalidValue(str(error) if "yyyy" in text else hint) from None
+
+
 def topic_name(value: object) -> str:
     """Read a topic's name as Kafka allows it."""
     name = required_text(value)
@@ -257,6 +268,7 @@ TopicName = Annotated[str, BeforeValidator(topic_name)]
 Servers = Annotated[str, BeforeValidator(servers)]
 Folder = Annotated[str, BeforeValidator(folder)]
 FieldPath = Annotated[tuple[str, ...], BeforeValidator(field_path)]
+TimeText = Annotated[TimeFormat | TimePattern, BeforeValidator(time_format)]
 Text = Annotated[str, BeforeValidator(plain_text)]
 HiddenText = Annotated[Secret, BeforeValidator(secret)]
 Mapped = Annotated[dict[str, object], BeforeValidator(mapping)]

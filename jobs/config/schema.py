@@ -29,11 +29,12 @@ from jobs.config.fields import (
     Size,
     Text,
     TextOrSecret,
+    TimeText,
     TopicName,
     Zone,
 )
-from jobs.record.columns import TimeFormat
 from jobs.record.rules import KeyFormat, RecordFormat, Tombstones
+from jobs.record.time_format import TimeFormat
 
 
 class Protocol(StrEnum):
@@ -75,6 +76,9 @@ class Evolve(StrEnum):
 
     ASK = "ask"
     ADD = "add"
+
+
+_TIME_FORMATS = f"one of {', '.join(TimeFormat)}, or a pattern such as dd/MM/yyyy HH:mm:ss"
 
 
 def one_of(default: StrEnum) -> Any:
@@ -165,11 +169,14 @@ class EventTimeSection(Section):
         default=None, description="kafka, or no such key where field is given"
     )
     """Instead of `field`: Kafka's own timestamp. For raw records this is so in any case."""
-    format: TimeFormat = one_of(TimeFormat.ISO8601)
-    """How the field is written. `iso8601`, or `rfc3339`, is text such as `2026-11-18T10:00:00.5+01:00`, with
-    T or a blank and down to the second. `iso8601_lenient` takes that, `+0100`, `+01`, a comma before the
-    fraction, no seconds, and a bare date too, which is its midnight. The others are whole numbers since 1970:
-    days, seconds, milliseconds, microseconds, nanoseconds. What is finer than a microsecond is cut off."""
+    format: TimeText = Field(default=TimeFormat.ISO8601, description=_TIME_FORMATS)
+    """How the field is written. `iso8601`, or `rfc3339`, is text such as `2026-11-18T10:00:00.5+01:00`, down
+    to the second, with T or a blank. `iso8601_lenient` takes that, and `+0100`, `+01`, a comma before the
+    fraction, no seconds, and a bare date, which is its midnight. The epochs are whole numbers since 1970:
+    days, seconds, milliseconds, microseconds, nanoseconds. A pattern has `yyyy`, `MM`, `dd`, and may have
+    `HH`, `mm`, `ss`, `S` for each digit of a fraction, an offset as `X` (`+01`, `+0130`, `Z`), `XX` (`+0100`)
+    or `XXX` (`+01:00`), and quotes around other letters, as in `yyyy-MM-dd'T'HH:mm`. What is finer than a
+    microsecond is cut off."""
     zone: Zone = Field(default="UTC", description="a zone such as Europe/Amsterdam or UTC")
     """The zone of times that name none."""
 
@@ -197,13 +204,14 @@ class ColumnSection(Section):
     any other type."""
     type: Text = Field(description="a type such as string or array<bigint>")
     """The column's type, as in the short form."""
-    format: TimeFormat | None = Field(default=None, description=one_of(TimeFormat.ISO8601).description)
+    format: TimeText | None = Field(default=None, description=_TIME_FORMATS)
     """How the timestamps and dates in the column are written, also inside arrays, maps and structs: see
     `event_time.format`. Without it a timestamp is `iso8601` with a zone, unless it is the event time, which
     is read as that; a date is `2026-11-18`. With it a date is that of the time as it is written, or of a
     number the date in UTC."""
     zone: Zone | None = Field(default=None, description="a zone such as Europe/Amsterdam or UTC")
-    """The zone of timestamps that name none. Without it they make the record invalid. It needs `format`."""
+    """The zone of timestamps that name none. Without it they make the record invalid. It needs `format`; a
+    pattern without an offset needs it."""
 
 
 class KeySection(Section):

@@ -1,7 +1,7 @@
 """The types that a column of a record can have, and the names that it cannot.
 
-Relies on the standard library alone, because every command and every task imports it. Never guesses: a type
-that is not understood to its last character is a ValueError with the correct form.
+Relies on `time_format` and the standard library, because every command and every task imports it. Never
+guesses: a type that is not understood to its last character is a ValueError with the correct form.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+
+from jobs.record.time_format import Written
 
 
 class Kind(StrEnum):
@@ -25,35 +27,6 @@ class Kind(StrEnum):
     TIMESTAMP = "timestamp"
     BINARY = "binary"
     JSON = "json"
-
-
-class TimeFormat(StrEnum):
-    """How a time is written in a record. ISO8601 is RFC 3339; all contracts have it by this name."""
-
-    ISO8601 = "iso8601"
-    ISO8601_LENIENT = "iso8601_lenient"
-    EPOCH_D = "epoch_d"
-    EPOCH_S = "epoch_s"
-    EPOCH_MS = "epoch_ms"
-    EPOCH_US = "epoch_us"
-    EPOCH_NS = "epoch_ns"
-
-    @classmethod
-    def _missing_(cls, value: object) -> TimeFormat | None:
-        return cls.ISO8601 if value == "rfc3339" else None
-
-    @property
-    def is_count(self) -> bool:
-        """Whether a time is a number, not a text."""
-        return self.value.startswith("epoch")
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """How times are written, and the zone of timestamps that name none; without it they are refused."""
-
-    format: TimeFormat
-    zone: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

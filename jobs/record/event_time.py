@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.record.columns import TimeFormat, Written
 from jobs.record.schema import INSTANT
+from jobs.record.time_format import TimeForm, TimeFormat, TimePattern, Written
 
 Faults = dict[int, str]
 """Why values cannot be read, by their index."""
@@ -50,9 +50,9 @@ _RFC3339 = re.compile(
     r"(?:\.([0-9]+))?(?:([Zz])|([+-])([0-9]{2}):([0-9]{2}))?"
 )
 _ISO8601 = (
-    r"^(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})(?:[Tt ](?P<minute>[0-9]{2}:[0-9]{2})"
-    r"(?:(?P<second>:[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?"
-    r"(?:(?P<utc>[Zz])|(?P<hours>[+-][0-9]{2})(?::?(?P<minutes>[0-9]{2}))?)?)?$"
+    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})(?:[Tt ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})"
+    r"(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?"
+    r"(?:(?P<utc>[Zz])|(?P<hours>[+-][0-9]{2})(?::?(?P<minutes>[0-9]{2}))?)?)?"
 )
 _OFFSET = r"^....-..-..T..:..:..(?:\.[0-9]{1,6})?[+-]..:..$"
 _LOCAL = r"^....-..-..T..:..:..(?:\.[0-9]{1,6})?$"
@@ -125,24 +125,30 @@ def instants(texts: pa.StringArray, zone: ZoneInfo | None) -> tuple[pa.Int64Arra
     return _read_one_by_one(texts.to_pylist(), zone, micros, left)
 
 
-def lenient_instants(texts: pa.StringArray, zone: ZoneInfo | None) -> tuple[pa.Int64Array, Faults]:
-    """Read times that may also have `+0100`, `+01`, a comma, no seconds or no time of day."""
-    micros, faults = instants(pc.coalesce(_as_rfc3339(texts), texts), zone)
-    return micros, {at: NOT_ISO8601 if cause == NOT_A_TIME else cause for at, cause in faults.items()}
+def as_rfc3339(texts: pa.StringArray, form: TimeForm) -> pa.StringArray:
+    """Write times of another form as RFC 3339 has them; a text that does not have it becomes empty."""
+    regex = form.regex if isinstance(form, TimePattern) else _ISO8601
+    parts = pc.extract_regex(texts, f"^(?:{regex})$")
+    names = {field.name for field in parts.type}
 
-
-def _as_rfc3339(texts: pa.StringArray) -> pa.StringArray:
-    """Write each time as RFC 3339 has it; null where it is no time."""
-    parts = pc.extract_regex(texts, _ISO8601)
-
-    def part(name: str, otherwise: str = "", before: str = "") -> pa.StringArray:
+    def part(name: str, before: str, otherwise: str) -> pa.StringArray | str:
+        if name not in names:
+            return otherwise
         found = pc.struct_field(parts, name)
-        full = pc.binary_join_element_wise(before, found, "") if before else found
-        return pc.if_else(pc.equal(found, ""), otherwise, full)
+        return pc.if_else(pc.equal(found, ""), otherwise, pc.binary_join_element_wise(before, found, ""))
 
-    minutes = pc.if_else(pc.equal(part("hours"), ""), "", part("minutes", ":00", ":"))
-    time = (part("minute", "00:00"), part("second", ":00"), part("fraction", "", "."))
-    return pc.binary_join_element_wise(part("date"), "T", *time, part("utc"), part("hours"), minutes, "")
+    date = [part("year", "", ""), part("month", "-", ""), part("day", "-", "")]
+    time = [
+        part("hour", "T", "T00"),
+        part("minute", ":", ":00"),
+        part("second", ":", ":00"),
+        part("fraction", ".", ""),
+    ]
+    zone = [part("utc", "", ""), part("hours", "", "")]
+    if "hours" in names:
+        zone.append(pc.if_else(pc.equal(zone[1], ""), "", part("minutes", ":", ":00")))
+    written = pc.binary_join_element_wise(*date, *time, *zone, "")
+    return pc.if_else(texts.is_valid(), pc.fill_null(written, ""), _NO_TEXT)
 
 
 def _mixed(texts: pa.StringArray, zone: ZoneInfo | None) -> pa.Int64Array:
@@ -255,7 +261,7 @@ def _floor(numbers: pa.Int64Array, unit: int) -> pa.Int64Array:
 class TimeReader:
     """Reads one column's times: RFC 3339 with a zone, unless its rule says otherwise."""
 
-    format: TimeFormat = TimeFormat.ISO8601
+    format: TimeForm = TimeFormat.ISO8601
     zone: ZoneInfo | None = None
 
     @classmethod
@@ -274,9 +280,13 @@ class TimeReader:
     def read(self, values: Sequence[Any]) -> tuple[pa.Int64Array, Faults]:
         """Read times, given as an array or as values, to microseconds since the epoch."""
         written = values if isinstance(values, pa.Array) else pa.array(values, self.arrow)
-        if self.format.is_count:
+        if isinstance(self.format, TimeFormat) and self.format.is_count:
             return epochs(written, self.format)
-        return (instants if self.format is TimeFormat.ISO8601 else lenient_instants)(written, self.zone)
+        if self.format is TimeFormat.ISO8601:
+            return instants(written, self.zone)
+        micros, faults = instants(as_rfc3339(written, self.format), self.zone)
+        cause = f"Not a time as {self.format.value}" if isinstance(self.format, TimePattern) else NOT_ISO8601
+        return micros, {at: cause if other == NOT_A_TIME else other for at, other in faults.items()}
 
     def read_dates(self, values: Sequence[Any]) -> tuple[pa.Date32Array, Faults]:
         """Read times, and return each one's date as it is written; of a count, the date in UTC."""
@@ -284,7 +294,8 @@ class TimeReader:
         micros, faults = replace(self, zone=ZoneInfo("UTC")).read(written)
         if self.format.is_count:
             return _floor(micros, DAY).cast(pa.int32()).cast(pa.date32()), faults
-        read = pc.if_else(micros.is_valid(), written, _NO_TEXT)
+        texts = written if self.format is TimeFormat.ISO8601 else as_rfc3339(written, self.format)
+        read = pc.if_else(micros.is_valid(), texts, _NO_TEXT)
         return pc.utf8_slice_codeunits(read, 0, 10).cast(pa.date32()), faults
 
 

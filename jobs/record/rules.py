@@ -10,7 +10,8 @@ from datetime import date, timedelta
 from enum import StrEnum
 from typing import Any
 
-from jobs.record.columns import Column, TimeFormat, Written, ddl, parse_type
+from jobs.record.columns import Column, ddl, parse_type
+from jobs.record.time_format import TimeForm, TimeFormat, Written, time_form
 from offsets.contract import Contract
 
 DECODER_VERSION = 1
@@ -43,7 +44,7 @@ class EventTimeRule:
     """Where a record holds its event time; an empty `path` means Kafka's own timestamp."""
 
     path: tuple[str, ...]
-    format: TimeFormat
+    format: TimeForm
     zone: str
 
 
@@ -134,7 +135,7 @@ def _columns(terms: Any) -> tuple[Column, ...]:
 def _column(name: str, term: Any) -> Column:
     if isinstance(term, str):
         return Column(name, parse_type(term))
-    written = Written(TimeFormat(term["format"]), term.get("zone")) if "format" in term else None
+    written = Written(time_form(term["format"]), term.get("zone")) if "format" in term else None
     return Column(name, parse_type(term["type"]), _path(term.get("from")), written)
 
 
@@ -154,7 +155,7 @@ def rules_of(contract: Contract) -> Rules:
         kafka_columns=frozenset(record["kafka_columns"]),
         event_time=EventTimeRule(
             path=_path(time["field"]),
-            format=TimeFormat(time["format"] or TimeFormat.ISO8601),
+            format=time_form(time["format"] or TimeFormat.ISO8601),
             zone=time["zone"] or "UTC",
         ),
         past=timedelta(seconds=validity["past_seconds"]),

@@ -23,9 +23,10 @@ from jobs.config.schema import DaySection, InvalidSection
 from jobs.context import Pipeline
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store, System
-from jobs.record.columns import Column, Kind, Scalar, TimeFormat
+from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, Tombstones
 from jobs.record.schema import HEADERS, INSTANT
+from jobs.record.time_format import TimeFormat
 from jobs.task.batch_limit import BatchLimit
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec, run_task

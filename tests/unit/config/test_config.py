@@ -24,8 +24,9 @@ from jobs.config.secrets import Secret
 from jobs.config.security import jaas
 from jobs.config.spark_keys import FIXED, is_local, why_fixed
 from jobs.config.strict_yaml import parse
-from jobs.record.columns import Column, Decimal, TimeFormat, Written, parse_type
+from jobs.record.columns import Column, Decimal, parse_type
 from jobs.record.rules import RecordFormat, Tombstones
+from jobs.record.time_format import TimeFormat, TimePattern, Written
 from offsets.errors import ConfigError
 from tests.support.config_text import SMALLEST
 
@@ -261,6 +262,8 @@ record:
     strict: {type: timestamp, format: iso8601}
     at: {type: timestamp, format: rfc3339}
     day: {type: date, format: rfc3339}
+    local_day: {type: date, format: dd/MM/yyyy}
+    told: {type: timestamp, format: dd/MM/yyyy HH:mm, zone: Asia/Tokyo}
 """
     assert settings(tmp_path, changed(record=record)).rules.columns == (
         Column("id", parse_type("bigint")),
@@ -277,6 +280,12 @@ record:
         Column("strict", parse_type("timestamp")),
         Column("at", parse_type("timestamp")),
         Column("day", parse_type("date"), written=Written(TimeFormat.ISO8601)),
+        Column("local_day", parse_type("date"), written=Written(TimePattern("dd/MM/yyyy"))),
+        Column(
+            "told",
+            parse_type("timestamp"),
+            written=Written(TimePattern("dd/MM/yyyy HH:mm"), "Asia/Tokyo"),
+        ),
     )
 
 
@@ -428,6 +437,21 @@ REFUSED += [
         "record.columns.a.zone",
         "plays no part: epoch_s",
     ),
+    (record_of("type: timestamp", "format: yyyy-MM-dd"), "record.columns.a.zone", "the format has no offset"),
+    (
+        record_of("type: timestamp", "format: yyyy-MM-dd XXX", "zone: UTC"),
+        "record.columns.a.zone",
+        "plays no part: the format has an offset",
+    ),
+    (
+        record_of("type: date", "format: yyyy-dd"),
+        "record.columns.a.format",
+        "a pattern needs yyyy, MM and dd",
+    ),
+    (record_of("type: date", "format: yyyy-MMM-dd"), "record.columns.a.format", "MMM is not read"),
+    (record_of("type: date", "format: yyyy-MM-dd yyyy"), "record.columns.a.format", "there twice"),
+    (record_of("type: date", "format: yyyy-MM-dd'T"), "record.columns.a.format", "a quote of the pattern"),
+    ({"event_time": "event_time:\n  field: a\n  format: yyyy"}, "event_time.format", "needs yyyy, MM and dd"),
     (record_of("from: b", "type: int", column="Date"), "record.columns.Date", "reserved"),
     (record_of("from: b", "type: int", "", column="b: string\n    a"), "record.columns.a", "as int, and by"),
     (

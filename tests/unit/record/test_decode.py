@@ -15,12 +15,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jobs.record.columns import Column, TimeFormat, parse_type
+from jobs.record.columns import Column, parse_type
 from jobs.record.decode import Decoded, Decoder, day_schema
 from jobs.record.formats.json import arrays
 from jobs.record.formats.json import payload as payloads_of_json
 from jobs.record.formats.json.payload import MAX_NESTING, TOO_DEEP, nesting
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, Tombstones
+from jobs.record.time_format import TimeFormat
 
 AT = "2026-11-18T10:00:00Z"
 AT_MICROS = 1_794_996_000_000_000

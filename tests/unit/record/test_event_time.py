@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobs.record.columns import TimeFormat
 from jobs.record.event_time import (
     FIRST,
     LAST,
@@ -24,8 +23,8 @@ from jobs.record.event_time import (
     epochs,
     instant,
     instants,
-    lenient_instants,
 )
+from jobs.record.time_format import TimeFormat, TimePattern
 
 UTC, AMSTERDAM = ZoneInfo("UTC"), ZoneInfo("Europe/Amsterdam")
 ZONES: list[ZoneInfo | None] = [UTC, AMSTERDAM, None]
@@ -162,6 +161,10 @@ ISO_TIMES = st.builds(
 )
 
 
+def lenient(zone: ZoneInfo | None) -> TimeReader:
+    return TimeReader(format=TimeFormat.ISO8601_LENIENT, zone=zone)
+
+
 def python_reads(text: str, zone: ZoneInfo) -> int:
     time = datetime.fromisoformat(text.upper())
     return ((time if time.tzinfo else time.replace(tzinfo=zone)) - EPOCH) // timedelta(microseconds=1)
@@ -169,14 +172,14 @@ def python_reads(text: str, zone: ZoneInfo) -> int:
 
 @given(st.lists(ISO_TIMES, max_size=8), st.sampled_from([UTC, ZoneInfo("Asia/Tokyo")]))
 def test_a_lenient_time_reads_as_python_reads_it(texts: list[str], zone: ZoneInfo) -> None:
-    column, faults = lenient_instants(pa.array(texts, pa.string()), zone)
+    column, faults = lenient(zone).read(texts)
     assert faults == {}
     assert column.to_pylist() == [python_reads(text, zone) for text in texts]
 
 
 @given(st.lists(st.none() | SHAPES | ISO_TIMES | st.text(max_size=30), max_size=12))
 def test_no_lenient_time_is_read_otherwise_than_python_reads_it(texts: list[str | None]) -> None:
-    column, faults = lenient_instants(pa.array(texts, pa.string()), UTC)
+    column, faults = lenient(UTC).read(texts)
     strict, strict_faults = instants(pa.array(texts, pa.string()), UTC)
     for index, (text, micros) in enumerate(zip(texts, column.to_pylist(), strict=True)):
         assert (micros is None) == (text is None or index in faults)
@@ -209,7 +212,81 @@ def test_no_lenient_time_is_read_otherwise_than_python_reads_it(texts: list[str 
     ],
 )
 def test_any_other_lenient_time_is_refused_with_its_cause(text: str, cause: str) -> None:
-    assert lenient_instants(pa.array([text]), None)[1] == {0: cause}
+    assert lenient(None).read([text])[1] == {0: cause}
+
+
+PIECES = {
+    "HH": "%H",
+    "mm": "%M",
+    "ss": "%S",
+    "SSSSSS": "%f",
+    "XX": "%z",
+    "'T'": "T",
+    "''": "'",
+    "'o''clock'": "o'clock",
+    **{sign: sign for sign in "/.- ,:;()[]{}+*?^$|\\#~ü\t"},
+}
+
+
+OFFSETS = st.integers(-23 * 60, 23 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+
+
+@given(
+    st.sets(st.sampled_from(sorted(PIECES))).flatmap(
+        lambda some: st.permutations([*some, "yyyy", "MM", "dd"])
+    ),
+    st.datetimes(datetime(1000, 1, 2), datetime(9998, 1, 1), timezones=OFFSETS),
+    st.text(max_size=3),
+)
+def test_a_time_in_a_pattern_reads_as_python_reads_it(pieces: list[str], time: datetime, other: str) -> None:
+    same = {"yyyy": "%Y", "MM": "%m", "dd": "%d"} | PIECES
+    directives = "|".join(same[piece] for piece in pieces)
+    text = time.strftime(directives)
+    expected = datetime.strptime(text, directives)
+    expected = expected if expected.tzinfo else expected.replace(tzinfo=UTC)
+    reader = TimeReader(format=TimePattern("|".join(pieces)), zone=UTC)
+    column, faults = reader.read([text, None, text + other])
+    micros = (expected - EPOCH) // timedelta(microseconds=1)
+    assert column.to_pylist()[:2] == [micros, None]
+    assert (2 in faults) == bool(other)
+    assert reader.read_dates([text])[0].to_pylist() == [time.date()]
+
+
+@pytest.mark.parametrize(
+    "pattern, text, read",
+    [
+        ("dd.MM.yyyy", "18.11.2026", "2026-11-18T00:00:00+01:00"),
+        ("dd.MM.yyyy HH", "18.11.2026 10", "2026-11-18T10:00:00+01:00"),
+        ("yyyyMMddHHmmssSSS", "20261118100000123", "2026-11-18T10:00:00.123+01:00"),
+        (
+            "yyyy-MM-dd'T'HH:mm:ss.SSSSSSSSSX",
+            "2026-11-18T10:00:00.123456789+02",
+            "2026-11-18T10:00:00.123456+02:00",
+        ),
+        ("yyyy-MM-dd HH:mm XXX", "2026-11-18 10:00 Z", "2026-11-18T10:00:00+00:00"),
+        ("yyyy-MM-dd HH:mm XXX", "2026-11-18 10:00 -05:30", "2026-11-18T10:00:00-05:30"),
+    ],
+)
+def test_a_pattern_reads_what_it_says(pattern: str, text: str, read: str) -> None:
+    micros = (datetime.fromisoformat(read) - EPOCH) // timedelta(microseconds=1)
+    assert TimeReader(format=TimePattern(pattern), zone=AMSTERDAM).read([text])[0].to_pylist() == [micros]
+
+
+@pytest.mark.parametrize(
+    "pattern, text, cause",
+    [
+        ("dd/MM/yyyy", "2026-11-18T10:00:00Z", "Not a time as dd/MM/yyyy"),
+        ("dd/MM/yyyy", "1/11/2026", "Not a time as dd/MM/yyyy"),
+        ("dd/MM/yyyy", "30/02/2026", NO_SUCH_TIME),
+        ("dd/MM/yyyy", "18/11/2026\n", "Not a time as dd/MM/yyyy"),
+        ("dd.MM.yyyy", "18/11/2026", "Not a time as dd.MM.yyyy"),
+        ("yyyyMMddXXX", "20261118+0100", "Not a time as yyyyMMddXXX"),
+        ("yyyyMMddXX", "20261118+01", "Not a time as yyyyMMddXX"),
+        ("yyyyMMdd", "20261118", NO_ZONE),
+    ],
+)
+def test_a_text_in_another_pattern_is_refused(pattern: str, text: str, cause: str) -> None:
+    assert TimeReader(format=TimePattern(pattern)).read([text])[1] == {0: cause}
 
 
 @pytest.mark.parametrize(

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jobs.record.columns import Column, TimeFormat, parse_type
+from jobs.record.columns import Column, parse_type
 from jobs.record.decode import Decoder, day_schema
 from jobs.record.rules import EventTimeRule, KeyFormat, KeyRule, RecordFormat, Rules, rules_of
+from jobs.record.time_format import TimeFormat
 from tests.support.local_engine import RULES
 
 TERMS = replace(RULES, event_time=EventTimeRule(path=(), format=TimeFormat.ISO8601, zone="UTC"))

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.record.columns import Column, TimeFormat, Written, parse_type
+from jobs.record.columns import Column, parse_type
 from jobs.record.decode import Decoder
 from jobs.record.formats.json.wire_columns import wire_columns
 from jobs.record.rules import EventTimeRule, rules_of
+from jobs.record.time_format import TimeFormat, TimePattern, Written, time_form
 from offsets.contract import Contract
 from tests.support.local_engine import RULES
 
@@ -166,6 +167,8 @@ def test_an_event_time_shares_the_place_of_columns(columns: list[Column]) -> Non
         ("timestamp", "epoch_ns", None, f"{AT}999", STAMP),
         ("date", "epoch_d", None, "20775", date(2026, 11, 18)),
         ("date", "iso8601", None, '"2026-11-18T10:00:00Z"', date(2026, 11, 18)),
+        ("timestamp", "dd/MM/yyyy HH:mm", "Asia/Tokyo", '"18/11/2026 19:00"', STAMP),
+        ("date", "dd/MM/yyyy", None, '"18/11/2026"', date(2026, 11, 18)),
         ("array<date>", "epoch_d", None, "[0,null]", [date(1970, 1, 1), None]),
         ("map<string,timestamp>", "epoch_s", None, f'{{"k":{AT // 10**6}}}', [("k", STAMP)]),
         (
@@ -181,7 +184,7 @@ def test_an_event_time_shares_the_place_of_columns(columns: list[Column]) -> Non
 def test_a_column_has_a_time_format_of_its_own(
     type: str, format: str, zone: str | None, written: str, value: object
 ) -> None:
-    each = column("x", type, written=Written(TimeFormat(format), zone))
+    each = column("x", type, written=Written(time_form(format), zone))
     assert one([each], f'{{"x":{written}}}') == {"x": value}
 
 
@@ -200,7 +203,7 @@ def test_a_column_has_a_time_format_of_its_own(
 def test_a_time_of_another_format_makes_the_record_invalid(
     type: str, format: str, written: str, cause: str
 ) -> None:
-    each = column("x", type, written=Written(TimeFormat(format)))
+    each = column("x", type, written=Written(time_form(format)))
     assert read([each], f'{{"x":{written}}}'.encode())[1] == [cause]
 
 
@@ -285,6 +288,10 @@ def test_a_place_holds_what_a_plain_reading_finds(
         (
             column("a", "array<timestamp>", written=Written(TimeFormat.EPOCH_MS)),
             {"type": "array<timestamp>", "format": "epoch_ms"},
+        ),
+        (
+            column("a", "date", written=Written(TimePattern("dd/MM/yyyy"))),
+            {"type": "date", "format": "dd/MM/yyyy"},
         ),
         (
             column("a", "timestamp", "b", written=Written(TimeFormat.ISO8601, "Asia/Tokyo")),

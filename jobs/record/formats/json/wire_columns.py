@@ -17,11 +17,11 @@ from jobs.record.columns import (
     Map,
     Scalar,
     Struct,
-    Written,
     ddl,
     field_problem,
 )
 from jobs.record.rules import EventTimeRule
+from jobs.record.time_format import Written
 
 
 class Misplaced(ValueError):
