@@ -30,7 +30,8 @@ def _column(name: str, entry: object, path: KeyPath, problems: Problems) -> Colu
     if not isinstance(entry, dict) or not entry.keys() & set(keys_of(ColumnSection)):
         return Column(name, _type(entry, path, problems))
     section = read(ColumnSection, entry, problems, path)
-    type = _type(getattr(section, "type", "string"), (*path, "type"), problems)
+    # as it was written, since the section's text no longer knows that it came from a reference
+    type = _type(entry.get("type") if hasattr(section, "type") else "string", (*path, "type"), problems)
     if not problems.touch((*path, "type")):
         for key, problem in _misused(section, kinds_in(type)):
             problems.add((*path, key), problem)

@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import BeforeValidator, ByteSize
 
 from jobs.config.problems import close_to
-from jobs.config.secrets import Secret
+from jobs.config.secrets import ResolvedText, Secret
 from jobs.record.time_format import TimeForm, TimeFormat, TimePattern, time_form
 
 LONGEST = timedelta(days=20_000)
@@ -168,8 +168,9 @@ def time_format(value: object) -> TimeForm:
     try:
         return time_form(text)
     except ValueError as error:
-        hint = close_to(text, [*TimeFormat, "rfc3339"]).removeprefix("; ")
-        raise InvalidValue(str(error) if "yyyy" in text else hint) from None
+        near = close_to(text, [*TimeFormat, "rfc3339"]).removeprefix("; ")
+        hint = str(error) if "yyyy" in text else near
+        raise InvalidValue("" if isinstance(value, ResolvedText) else hint) from None
 
 
 def topic_name(value: object) -> str:
@@ -245,12 +246,6 @@ def text_or_secret(value: object) -> str | Secret:
     return value if isinstance(value, Secret) else text
 
 
-def plain_text(value: object) -> str:
-    """Return a text that is not empty, as it is."""
-    required_text(value)
-    return str(value) if not isinstance(value, str) else value
-
-
 def mapping(value: object) -> object:
     """Return an empty mapping for a key that has nothing below it."""
     return {} if value is None else value
@@ -269,7 +264,7 @@ Servers = Annotated[str, BeforeValidator(servers)]
 Folder = Annotated[str, BeforeValidator(folder)]
 FieldPath = Annotated[tuple[str, ...], BeforeValidator(field_path)]
 TimeText = Annotated[TimeFormat | TimePattern, BeforeValidator(time_format)]
-Text = Annotated[str, BeforeValidator(plain_text)]
+Text = Annotated[str, BeforeValidator(required_text)]
 HiddenText = Annotated[Secret, BeforeValidator(secret)]
 Mapped = Annotated[dict[str, object], BeforeValidator(mapping)]
 TextOrSecret = Annotated[str | Secret, BeforeValidator(text_or_secret)]

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+import yaml
 
 from jobs.config import Late, Settings, load
 from jobs.config.problems import Problems
@@ -27,6 +28,7 @@ from jobs.config.strict_yaml import parse
 from jobs.record.columns import Column, Decimal, parse_type
 from jobs.record.rules import RecordFormat, Tombstones
 from jobs.record.time_format import TimeFormat, TimePattern, Written
+from offsets.contract import Contract
 from offsets.errors import ConfigError
 from tests.support.config_text import SMALLEST
 
@@ -292,6 +294,22 @@ record:
 def test_the_event_time_may_lie_below_a_name_with_a_dot(tmp_path: Path) -> None:
     event_time = 'event_time:\n  field: ["meta.data", at]'
     assert settings(tmp_path, changed(event_time=event_time)).rules.event_time.path == ("meta.data", "at")
+
+
+def test_the_config_of_a_lake_from_before_makes_the_same_contract(tmp_path: Path) -> None:
+    """Written with all that could be written then."""
+    old = json.loads((ROOT / "tests" / "data" / "manifest-of-the-demo.json").read_bytes())["contract"]
+    sections: dict[str, object] = {
+        "topic": "orders",
+        "kafka": {"bootstrap_servers": "localhost:9092"},
+        "day": old["day"],
+        "event_time": {key: old["event_time"][key] for key in ("field", "format", "zone")},
+        "record": old["record"],
+        "tombstones": old["tombstones"],
+        "lake": {"path": "lake"},
+    }
+    found = settings(tmp_path, yaml.safe_dump(sections, sort_keys=False))
+    assert found.rules.contract(found.day.zone, found.day.first) == Contract(old)
 
 
 # What is refused
@@ -734,11 +752,14 @@ def test_a_refusal_shows_no_secret(tmp_path: Path, spill: str) -> None:
 
 
 def test_a_referenced_value_is_not_repeated_wherever_it_stands(tmp_path: Path) -> None:
-    record = 'record:\n  columns:\n    a: ${env:S}\n  kafka_columns: ["${env:S}"]\n  format: ${env:S}'
+    record = 'record:\n  columns:\n    a: ${env:S}\n  kafka_columns: ["${env:S}"]\n  format: ${env:S}\n'
+    mapping = "{from: '${env:S}..', type: '${env:S}', format: '${env:S}', zone: '${env:S}'}"
+    record += f"  key:\n    columns:\n      b: {mapping}\n      c: {{type: string, format: 'yyyy${{env:S}}'}}"
     text = changed(topic="topic: a b${env:S}", day="day:\n  zone: ${env:S}\n  first: ${env:S}", record=record)
     wrong = refusal(tmp_path, text + "lat: ${env:S}\nspark:\n  spark.master: ${env:S}\n", {"S": HUNTER})
     assert "found the value of ${env:S}" in str(wrong)
     assert HUNTER not in str(wrong) + json.dumps(wrong.document())
+    assert "h is not read" not in str(wrong)
 
 
 def test_settings_show_no_secret_however_they_are_printed(tmp_path: Path) -> None:

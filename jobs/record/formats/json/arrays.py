@@ -35,10 +35,8 @@ def array_builder(type: ColumnType, wire: ColumnType, path: str) -> Make:
     if _plain(type):
         return _as_decoded(arrow_type(type))
     match type:
-        case Scalar(Kind.TIMESTAMP, written):
-            return _timestamps(path, TimeReader.of(written))
-        case Scalar(Kind.DATE, written):
-            return _dates(path, TimeReader.of(written))
+        case Scalar(Kind.TIMESTAMP | Kind.DATE as kind, written):
+            return _times(kind, path, TimeReader.of(written))
         case Scalar():
             return _texts
         case Decimal():
@@ -89,18 +87,14 @@ def _as_decoded(arrow: pa.DataType) -> Make:
     return make
 
 
-def _timestamps(path: str, reader: TimeReader) -> Make:
+def _times(kind: Kind, path: str, reader: TimeReader) -> Make:
     def make(values: Values) -> tuple[pa.Array, Faults]:
-        micros, faults = reader.read(values)
-        return micros.cast(INSTANT), with_path(path, faults)
-
-    return make
-
-
-def _dates(path: str, reader: TimeReader) -> Make:
-    def make(values: Values) -> tuple[pa.Array, Faults]:
-        dates, faults = reader.read_dates(values)
-        return dates, with_path(path, faults)
+        if kind is Kind.DATE:
+            made, faults = reader.read_dates(values)
+        else:
+            micros, faults = reader.read(values)
+            made = micros.cast(INSTANT)
+        return made, with_path(path, faults)
 
     return make
 
