@@ -63,15 +63,14 @@ def _columns(config: ConfigFile, problems: Problems) -> None:
     read_columns(config.record.key.columns, ("record", "key", "columns"), problems)
 
 
-def _key(config: ConfigFile, problems: Problems) -> None:
-    for problem in key_problems(rules(config)):
-        problems.add(problem.path, problem.problem)
-
-
 def _format(config: ConfigFile, problems: Problems) -> None:
-    for problem in DECODERS[config.record.format].problems(rules(config)):
-        if not problems.touch(*problem.unless):
-            problems.add(problem.path, problem.problem)
+    found = DECODERS[config.record.format].problems(rules(config))
+    # all of them before the first is added, since that one is no reason to leave out the others
+    new = [problem for problem in found if not problems.touch(*problem.unless)]
+    if not problems.touch(("record",)):
+        new += key_problems(rules(config))
+    for problem in new:
+        problems.add(problem.path, problem.problem)
 
 
 def _spark(config: ConfigFile, problems: Problems) -> None:
@@ -132,7 +131,6 @@ _CHECKS: tuple[tuple[tuple[KeyPath, ...], Check], ...] = (
     ((("record", "format"), ("event_time", "field"), ("event_time", "source")), _time_source),
     ((), _columns),
     ((("record", "format"),), _format),
-    ((("record",),), _key),
     ((), _spark),
     ((("lake", "shared"), ("spark", "spark.master")), _cluster),
 )

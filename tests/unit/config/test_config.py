@@ -599,6 +599,31 @@ def test_every_problem_is_reported_at_once_with_exit_code_2(tmp_path: Path) -> N
     assert len(str(wrong).splitlines()) == 1 + len(problems(tmp_path, text)) + 1
 
 
+def test_each_column_that_cannot_be_read_from_its_place_is_reported_at_once(tmp_path: Path) -> None:
+    record = """\
+record:
+  columns:
+    a: string
+    b: {from: a, type: bigint}
+    c: {from: a.x, type: string}
+    created_at: bigint
+  key:
+    format: json
+    columns:
+      d: {from: e, type: int}
+      e: string
+      f: {from: e.x, type: string}
+"""
+    assert problems(tmp_path, changed(record=record)) == {
+        "record.columns.b": "its place `a` is read as bigint, and by another column as string",
+        "record.columns.c": "its place `a.x` lies inside `a`, which is string; only a struct works",
+        "event_time.field": "event time `created_at` is read as timestamp (iso8601); its column is bigint, "
+        "expected string or timestamp",
+        "record.key.columns.e": "its place `e` is read as string, and by another column as int",
+        "record.key.columns.f": "its place `e.x` lies inside `e`, which is int; only a struct works",
+    }
+
+
 def test_a_value_that_could_not_be_read_makes_no_second_problem_elsewhere(tmp_path: Path) -> None:
     lake = "lake:\n  path: l\n  target_file_size: big\n  min_file_size: 300MiB"
     assert list(problems(tmp_path, changed(lake=lake))) == ["lake.target_file_size"]
