@@ -122,7 +122,8 @@ def name_problem(name: str) -> str | None:
     """Return why a column of a record cannot have a name, or None."""
     folded = name.casefold()
     if folded in RESERVED or folded.startswith(RESERVED[-1]):
-        return f"`{name}` is reserved (date, event_time and kafka_* in any case); the lake has its own"
+        why = f"`{name}` is reserved (date, event_time and kafka_* in any case); the lake has its own"
+        return f"{why}. Name the column otherwise, and write from: {name}"
     return field_problem(name)
 
 

@@ -368,7 +368,7 @@ REFUSED = [
     ({"record": RECORD + "    a: decimal(99,2)"}, "record.columns.a", "p <= 38"),
     ({"record": RECORD + "    a:"}, "record.columns.a", "found nothing"),
     ({"record": RECORD + "    a:\n      city: string"}, "record.columns.a", "found a mapping"),
-    ({"record": RECORD + "    Date: string"}, "record.columns.Date", "reserved"),
+    ({"record": RECORD + "    Date: string"}, "record.columns.Date", "otherwise, and write from: Date"),
     ({"record": RECORD + "    kafka_x: string"}, "record.columns.kafka_x", "reserved"),
     ({"record": RECORD + "    a: string\n    A: string"}, "record.columns.A", "in case only"),
     ({"record": RECORD + "    a: string\n    a: bigint"}, "record.columns.a", "in lines 11 and 12"),
