@@ -25,7 +25,7 @@ from pydantic.fields import FieldInfo
 
 from jobs.config.problems import Problems
 from jobs.config.read import section_of
-from jobs.config.schema import ConfigFile, Section
+from jobs.config.schema import ColumnSection, ConfigFile, RecordSection, Section
 from jobs.config.strict_yaml import Tree, parse
 from offsets.contract import Contract
 from offsets.manifest import FORMAT_VERSION, Manifest
@@ -36,6 +36,8 @@ ROOT: Final = Path(__file__).parents[1]
 COMMAND: Final = ".kafka-daily/venv/bin/python -m tests.documents"
 EXAMPLE: Final = ROOT / "conf" / "example.yaml"
 MANIFEST: Final = ROOT / "tests" / "data" / "manifest-of-the-demo.json"
+COLUMN: Final = "delivered_at"
+"""The column of the example that has every key of a column."""
 COMMENTED_OUT: Final = re.compile(r"^(\s*)# (?=[a-z_]+: \S+$)", re.MULTILINE)
 WIDTH: Final = 110
 UNITS: Final = {"d": timedelta(days=1), "h": timedelta(hours=1), "m": timedelta(minutes=1)}
@@ -131,7 +133,7 @@ def config_reference() -> str:
     """Write docs/CONFIG.md."""
     examples = parse(COMMENTED_OUT.sub(r"\1", EXAMPLE.read_text(encoding="utf-8")), Problems())
     parts = [CONFIG_INTRO.format(command=COMMAND)]
-    for path, section in sections(ConfigFile):
+    for path, section in described():
         rows = [("key", "expected", "default", "example", "meaning")]
         for name, field, meaning in keys(section):
             here = (*path, name)
@@ -145,6 +147,14 @@ def config_reference() -> str:
         title = f"`{'.'.join(path)}`" if path else "At the top"
         parts.append(f"## {title}\n{inspect.getdoc(section)}\n\n{table(*rows)}\n")
     return "\n".join(parts)
+
+
+def described() -> Iterator[tuple[tuple[str, ...], type[Section]]]:
+    """Return all sections, with that of one column after the section that columns are in."""
+    for path, section in sections(ConfigFile):
+        yield path, section
+        if section is RecordSection:
+            yield (*path, "columns", COLUMN), ColumnSection
 
 
 def sections(
@@ -162,7 +172,7 @@ def keys(section: type[Section]) -> Iterator[tuple[str, FieldInfo, str]]:
     docs = attribute_docs(section)
     for name, field in section.model_fields.items():
         if not section_of(field.annotation):
-            yield name, field, docs.get(name, "")
+            yield field.alias or name, field, docs.get(name, "")
 
 
 def at(tree: Tree, path: tuple[str, ...]) -> Tree:

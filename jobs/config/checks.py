@@ -1,7 +1,7 @@
 """The rules between the keys of a configuration.
 
 Pure. Each check names the keys that it reads. It is skipped where one of them has a problem already, so that
-no message depends on a value that was not read. Column types are parsed here.
+no message depends on a value that was not read.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from typing import Final
 
 from pydantic import ByteSize
 
+from jobs.config.columns import read_columns
 from jobs.config.problems import KeyPath, Problems, shown
 from jobs.config.schema import ConfigFile, InvalidSection
-from jobs.config.secrets import ResolvedText
 from jobs.config.spark_keys import is_local, why_fixed
-from jobs.record.columns import Column, ColumnType, Kind, Scalar, name_problem, parse_type
 from jobs.record.formats import DECODERS
-from jobs.record.rules import EventTimeRule, Rules
+from jobs.record.key import key_problems
+from jobs.record.rules import EventTimeRule, KeyRule, Rules
 
 Check = Callable[[ConfigFile, Problems], None]
 LEAST_TARGET: Final = ByteSize(1 << 20)
@@ -59,29 +59,18 @@ def _time_source(config: ConfigFile, problems: Problems) -> None:
 
 
 def _columns(config: ConfigFile, problems: Problems) -> None:
-    seen: dict[str, str] = {}
-    for name, text in config.record.columns.items():
-        first = seen.setdefault(name.casefold(), name)
-        twin = f"differs from {first} in case only, which most readers of Parquet ignore"
-        wrong = name_problem(name) or (twin if first != name else _type_problem(text))
-        if wrong:
-            problems.add(("record", "columns", name), wrong)
-
-
-def _type_problem(text: object) -> str | None:
-    if not isinstance(text, str):
-        return f"expected a type such as string or array<bigint>, found {shown(text)}"
-    try:
-        parse_type(text)
-    except ValueError as error:
-        return f"{text.origin} is no type" if isinstance(text, ResolvedText) else str(error)
-    return None
+    read_columns(config.record.columns, ("record", "columns"), problems)
+    read_columns(config.record.key.columns, ("record", "key", "columns"), problems)
 
 
 def _format(config: ConfigFile, problems: Problems) -> None:
-    for problem in DECODERS[config.record.format].problems(rules(config)):
-        if not problems.touch(*problem.unless):
-            problems.add(problem.path, problem.problem)
+    found = DECODERS[config.record.format].problems(rules(config))
+    # all of them before the first is added, since that one is no reason to leave out the others
+    new = [problem for problem in found if not problems.touch(*problem.unless)]
+    if not problems.touch(("record",)):
+        new += key_problems(rules(config))
+    for problem in new:
+        problems.add(problem.path, problem.problem)
 
 
 def _spark(config: ConfigFile, problems: Problems) -> None:
@@ -131,21 +120,17 @@ def rules(config: ConfigFile) -> Rules:
     kept = DECODERS[record.format].kafka_columns if written is None else written
     return Rules(
         format=record.format,
-        columns=tuple(Column(name, _type_of(text)) for name, text in record.columns.items()),
+        columns=read_columns(record.columns, ("record", "columns"), Problems()),
         kafka_columns=frozenset(kept),
         event_time=EventTimeRule(path=time.field or (), format=time.format, zone=time.zone),
         past=config.validity.past,
         future=config.validity.future,
         tombstones=config.tombstones,
+        key=KeyRule(
+            format=record.key.format,
+            columns=read_columns(record.key.columns, ("record", "key", "columns"), Problems()),
+        ),
     )
-
-
-def _type_of(text: object) -> ColumnType:
-    """Return a column's type; string for one that `_columns` has refused."""
-    try:
-        return parse_type(str(text))
-    except ValueError:
-        return Scalar(Kind.STRING)
 
 
 _CHECKS: tuple[tuple[tuple[KeyPath, ...], Check], ...] = (

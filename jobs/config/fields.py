@@ -14,10 +14,13 @@ from zoneinfo import ZoneInfo, available_timezones
 from pydantic import BeforeValidator, ByteSize
 
 from jobs.config.problems import close_to
-from jobs.config.secrets import Secret
+from jobs.config.secrets import ResolvedText, Secret
+from jobs.record.time_format import TimeForm, TimeFormat, TimePattern, time_form
 
 LONGEST = timedelta(days=20_000)
 """Every look-up by time stays after 1970, where Kafka's timestamps begin."""
+DEEPEST = 64
+"""How deep objects and arrays of a record may nest."""
 SHORTEST_PATIENCE = timedelta(seconds=1)
 """A request gets a third of this, and librdkafka refuses less than 10 ms."""
 
@@ -159,6 +162,17 @@ def _zone_hint(name: str) -> str:
     return f"did you mean {city.get(word, word)}?" if near else ""
 
 
+def time_format(value: object) -> TimeForm:
+    """Read the name of a format of times, or a pattern."""
+    text = required_text(value)
+    try:
+        return time_form(text)
+    except ValueError as error:
+        near = close_to(text, [*TimeFormat, "rfc3339"]).removeprefix("; ")
+        hint = str(error) if "yyyy" in text else near
+        raise InvalidValue("" if isinstance(value, ResolvedText) else hint) from None
+
+
 def topic_name(value: object) -> str:
     """Read a topic's name as Kafka allows it."""
     name = required_text(value)
@@ -201,12 +215,15 @@ def folder(value: object) -> str:
     return text
 
 
-def dotted_path(value: object) -> tuple[str, ...]:
-    """Read `meta.created_at` as the names between its dots."""
-    names = tuple(required_text(value).split("."))
-    if not all(name.strip() for name in names):
-        raise InvalidValue("a name between two dots is empty")
-    return names
+def field_path(value: object) -> tuple[str, ...]:
+    """Read `meta.created_at` as the names between its dots, and `[meta, created.at]` as two names."""
+    names = value if isinstance(value, list) else required_text(value).split(".")
+    if not names or not all(isinstance(name, str) and name.strip() for name in names):
+        between = "of the list" if isinstance(value, list) else "between two dots"
+        raise InvalidValue(f"a name {between} is empty")
+    if len(names) > DEEPEST:
+        raise InvalidValue(f"a record nests at most {DEEPEST} levels deep")
+    return tuple(names)
 
 
 def truth(value: object) -> bool:
@@ -245,7 +262,9 @@ Zone = Annotated[str, BeforeValidator(zone)]
 TopicName = Annotated[str, BeforeValidator(topic_name)]
 Servers = Annotated[str, BeforeValidator(servers)]
 Folder = Annotated[str, BeforeValidator(folder)]
-DottedPath = Annotated[tuple[str, ...], BeforeValidator(dotted_path)]
+FieldPath = Annotated[tuple[str, ...], BeforeValidator(field_path)]
+TimeText = Annotated[TimeFormat | TimePattern, BeforeValidator(time_format)]
+Text = Annotated[str, BeforeValidator(required_text)]
 HiddenText = Annotated[Secret, BeforeValidator(secret)]
 Mapped = Annotated[dict[str, object], BeforeValidator(mapping)]
 TextOrSecret = Annotated[str | Secret, BeforeValidator(text_or_secret)]

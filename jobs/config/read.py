@@ -25,6 +25,11 @@ def section_of(annotation: object) -> type[Section] | None:
     return annotation if isinstance(annotation, type) and issubclass(annotation, Section) else None
 
 
+def keys_of(model: type[BaseModel]) -> list[str]:
+    """Return the names that a config has for the fields; `from` cannot be the name of a field in Python."""
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
 def read(model: type[Model], tree: object, problems: Problems, path: KeyPath = ()) -> Model:
     """Read a tree into a model, key by key, so that one wrong key hides no other.
 
@@ -32,18 +37,18 @@ def read(model: type[Model], tree: object, problems: Problems, path: KeyPath = (
     be read is absent, and `problems` has it.
     """
     if not isinstance(tree, dict | None):
-        problems.add(path, f"expected a mapping of {', '.join(model.model_fields)}, found {shown(tree)}")
+        problems.add(path, f"expected a mapping of {', '.join(keys_of(model))}, found {shown(tree)}")
     unread = any(path[:depth] in problems for depth in range(len(path) + 1))
     branch = tree if isinstance(tree, dict) and not unread else {}
     values: dict[str, Any] = {}
-    for name in [name for name in branch if name not in model.model_fields]:
+    for name in [name for name in branch if name not in keys_of(model)]:
         problems.add((*path, name), "unknown key" + _known_keys(name, model))
-    for name, field in model.model_fields.items():
-        key_path = (*path, name)
+    for (name, field), key in zip(model.model_fields.items(), keys_of(model), strict=True):
+        key_path = (*path, key)
         if inner := section_of(field.annotation):
-            values[name] = read(inner, branch.get(name), problems, key_path)
-        elif name in branch and key_path not in problems:
-            _read_value(model, name, branch[name], problems, key_path, values)
+            values[name] = read(inner, branch.get(key), problems, key_path)
+        elif key in branch and key_path not in problems:
+            _read_value(model, name, branch[key], problems, key_path, values)
         elif field.is_required() and not unread:
             problems.add(key_path, f"is missing; expected {field.description}")
     return model.model_construct(set(branch) & set(values), **values)
@@ -74,10 +79,10 @@ def _hint(error: ErrorDetails) -> str:
 
 def _known_keys(name: str, model: type[BaseModel]) -> str:
     elsewhere = {key.rpartition(".")[2]: key for key in all_keys(ConfigFile)}
-    return close_to(name, model.model_fields) or (
+    return close_to(name, keys_of(model)) or (
         f"; did you mean {elsewhere[name]}?"
         if name in elsewhere
-        else f"; known are {', '.join(model.model_fields)}"
+        else f"; known are {', '.join(keys_of(model))}"
     )
 
 

@@ -15,8 +15,8 @@ from pydantic import BaseModel, BeforeValidator, ByteSize, ConfigDict, Field
 from jobs.config.fields import (
     CalendarDate,
     Count,
-    DottedPath,
     Duration,
+    FieldPath,
     Flag,
     Folder,
     HiddenText,
@@ -27,11 +27,14 @@ from jobs.config.fields import (
     Servers,
     Share,
     Size,
+    Text,
     TextOrSecret,
+    TimeText,
     TopicName,
     Zone,
 )
-from jobs.record.rules import RecordFormat, TimeFormat, Tombstones
+from jobs.record.rules import KeyFormat, RecordFormat, Tombstones
+from jobs.record.time_format import TimeFormat
 
 
 class Protocol(StrEnum):
@@ -73,6 +76,9 @@ class Evolve(StrEnum):
 
     ASK = "ask"
     ADD = "add"
+
+
+_TIME_FORMATS = f"one of {', '.join(TimeFormat)}, or a pattern such as dd/MM/yyyy HH:mm:ss"
 
 
 def one_of(default: StrEnum) -> Any:
@@ -154,18 +160,23 @@ class DaySection(Section):
 class EventTimeSection(Section):
     """Where a record says when it happened."""
 
-    field: DottedPath | None = Field(
+    field: FieldPath | None = Field(
         default=None, description="the path of a field such as created_at or meta.created_at"
     )
-    """The field that holds the event time, with dots for nested ones. JSON needs it or `source`, and not
-    both; raw refuses it."""
+    """The field that holds the event time, with dots for nested ones, or a list of names where one of them
+    has a dot. JSON needs it or `source`, and not both; raw refuses it."""
     source: Literal["kafka"] | None = Field(
         default=None, description="kafka, or no such key where field is given"
     )
     """Instead of `field`: Kafka's own timestamp. For raw records this is so in any case."""
-    format: TimeFormat = one_of(TimeFormat.ISO8601)
-    """How the field is written: as ISO 8601 text, or as a number since 1970 in seconds, milliseconds or
-    microseconds."""
+    format: TimeText = Field(default=TimeFormat.ISO8601, description=_TIME_FORMATS)
+    """How the field is written. `iso8601`, or `rfc3339`, is text such as `2026-11-18T10:00:00.5+01:00`, down
+    to the second, with T or a blank. `iso8601_lenient` takes that, and `+0100`, `+01`, a comma before the
+    fraction, no seconds, and a bare date, which is its midnight. The epochs are whole numbers since 1970:
+    days, seconds, milliseconds, microseconds, nanoseconds. A pattern has `yyyy`, `MM`, `dd`, and may have
+    `HH`, `mm`, `ss`, `S` for each digit of a fraction, an offset as `X` (`+01`, `+0130`, `Z`), `XX` (`+0100`)
+    or `XXX` (`+01:00`), and quotes around other letters, as in `yyyy-MM-dd'T'HH:mm`. What is finer than a
+    microsecond is cut off."""
     zone: Zone = Field(default="UTC", description="a zone such as Europe/Amsterdam or UTC")
     """The zone of times that name none."""
 
@@ -179,6 +190,43 @@ class ValiditySection(Section):
     """How long after Kafka's timestamp an event may claim to happen. One that is later is invalid."""
 
 
+class ColumnSection(Section):
+    """A column that is not simply the field of its name, written as a mapping."""
+
+    from_: FieldPath | None = Field(
+        default=None, alias="from", description="the path of a field such as address.city"
+    )
+    """Where the record holds the value: a path with dots, or a list of names where one of them has a dot, as
+    in `[payload, "order.id"]`. Without it the value has the column's own name. A reserved name can stand
+    here. Where a field on the way is missing or null, the value is null; where it is no object, the record is
+    invalid. Of a field that is there twice the last counts, whole. Columns may share a place where they are
+    decoded alike, as `string` and `timestamp`, or lie inside one that is a struct; they may not lie inside
+    any other type."""
+    type: Text = Field(description="a type such as string or array<bigint>")
+    """The column's type, as in the short form."""
+    format: TimeText | None = Field(default=None, description=_TIME_FORMATS)
+    """How the timestamps and dates in the column are written, also inside arrays, maps and structs: see
+    `event_time.format`. Without it a timestamp is `iso8601` with a zone, unless it is the event time, which
+    is read as that; a date is `2026-11-18`. With it a date is that of the time as it is written, or of a
+    number the date in UTC."""
+    zone: Zone | None = Field(default=None, description="a zone such as Europe/Amsterdam or UTC")
+    """The zone of timestamps that name none. Without it they make the record invalid. It needs `format`; a
+    pattern without an offset needs it."""
+
+
+class KeySection(Section):
+    """A record's key as columns of its own, after the record's; `kafka_columns: [key]` keeps its bytes."""
+
+    format: KeyFormat = one_of(KeyFormat.TEXT)
+    """How a key is read: as the text of one column, of type `string` or `bigint` (digits), or as a JSON
+    object. Without a key the columns are null. A key that cannot be read makes the record invalid."""
+    columns: Mapped = Field(
+        default_factory=dict, description="a mapping of column names to types such as customer_id: string"
+    )
+    """The columns, as in `record.columns`, whose names they cannot share. Without any, keys are not decoded.
+    raw refuses them."""
+
+
 class RecordSection(Section):
     """How a record is read, and which of it is written."""
 
@@ -187,11 +235,13 @@ class RecordSection(Section):
     columns: Mapped = Field(
         default_factory=dict, description="a mapping of column names to types such as order_id: string"
     )
-    """The columns, by their names in JSON; JSON needs one at least, raw refuses them. Types: `string`,
-    `boolean`, `int`, `bigint`, `float`, `double`, `decimal(10,2)`, `date`, `timestamp`, `binary` (base64 in
-    JSON), `json` (any value, kept as its text), `array<...>`, `struct<name:type,...>`, `map<string,...>`.
-    Missing and null are null; a value of another type makes the record invalid. Reserved in any case: `date`,
-    `event_time`, `kafka_*`."""
+    """The columns, by their names in JSON, each with its type; or with a mapping, as below, where the field
+    has another name, lies deeper, or holds its times in another form. JSON needs one at least, raw refuses
+    them. Types: `string`, `boolean`, `int`, `bigint`, `float`, `double`, `decimal(10,2)`, `date`,
+    `timestamp`, `binary` (base64 in JSON), `json` (any value, kept as its text), `array<...>`,
+    `struct<name:type,...>`, `map<string,...>`. Missing and null are null; a value of another type makes the
+    record invalid. Reserved as names of columns, in any case: `date`, `event_time`, `kafka_*`."""
+    key: KeySection = Field(default_factory=KeySection)
     kafka_columns: Annotated[list[Literal["key", "headers"]], BeforeValidator(_listed)] = Field(
         default_factory=list, description="a list of key, headers"
     )

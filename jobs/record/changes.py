@@ -85,10 +85,18 @@ def _column_change(old: object, new: object) -> tuple[ChangeKind, str]:
         return ChangeKind.ADDITIVE, ADDED
     if new is None:
         return ChangeKind.BREAKING, REMOVED
-    if not (isinstance(old, str) and isinstance(new, str)):
-        return ChangeKind.BREAKING, RETYPED
-    kind = _type_change(parse_type(old), parse_type(new))
+    (old_type, old_rule), (new_type, new_rule) = _parts(old), _parts(new)
+    kind = _type_change(parse_type(old_type), parse_type(new_type))
+    if old_rule != new_rule:
+        return ChangeKind.BREAKING, RETYPED if kind is ChangeKind.BREAKING else OTHERWISE
     return kind, _READERS[kind]
+
+
+def _parts(term: object) -> tuple[str, dict[str, object]]:
+    """Return a column's type, and how else it is read."""
+    if not isinstance(term, dict):
+        return str(term), {}
+    return str(term["type"]), {key: value for key, value in term.items() if key != "type"}
 
 
 def _other_change(text: str, old: Contract, new: Contract) -> Change:

@@ -1,7 +1,7 @@
 """The types that a column of a record can have, and the names that it cannot.
 
-Relies on the standard library alone, because every command and every task imports it. Never guesses: a type
-that is not understood to its last character is a ValueError with the correct form.
+Relies on `time_format` and the standard library, because every command and every task imports it. Never
+guesses: a type that is not understood to its last character is a ValueError with the correct form.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
+
+from jobs.record.time_format import Written
 
 
 class Kind(StrEnum):
@@ -29,9 +31,10 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """A value without parts."""
+    """A value without parts; `written` is for times that are not read as their kind is by default."""
 
     kind: Kind
+    written: Written | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,20 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A named field of a record or of a struct."""
+    """A named field of a record or of a struct; only a record's have more than name and type.
+
+    `source` is the path in the record, empty where it is the name alone. `written` holds for all times in it.
+    """
 
     name: str
     type: ColumnType
+    source: tuple[str, ...] = ()
+    written: Written | None = None
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        """Where the record holds the value."""
+        return self.source or (self.name,)
 
 
 ColumnType = Scalar | Decimal | Array | Struct | Map
@@ -109,7 +122,8 @@ def name_problem(name: str) -> str | None:
     """Return why a column of a record cannot have a name, or None."""
     folded = name.casefold()
     if folded in RESERVED or folded.startswith(RESERVED[-1]):
-        return f"`{name}` is reserved (date, event_time and kafka_* in any case); the lake has its own"
+        why = f"`{name}` is reserved (date, event_time and kafka_* in any case); the lake has its own"
+        return f"{why}. Name the column otherwise, and write from: {name}"
     return field_problem(name)
 
 
@@ -158,6 +172,19 @@ def ddl(type: ColumnType) -> str:
             return f"map<string,{ddl(value)}>"
         case Struct(fields):
             return f"struct<{','.join(f'{_quoted(field.name)}:{ddl(field.type)}' for field in fields)}>"
+
+
+def kinds_in(type: ColumnType) -> set[Kind]:
+    """Return the types without parts that a type is made of."""
+    match type:
+        case Scalar(kind):
+            return {kind}
+        case Array(inner) | Map(inner):
+            return kinds_in(inner)
+        case Struct(fields):
+            return {kind for field in fields for kind in kinds_in(field.type)}
+        case _:
+            return set()
 
 
 def _quoted(name: str) -> str:

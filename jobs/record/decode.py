@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from jobs.record.columns import duplicate_name, name_problem
 from jobs.record.event_time import OUT_OF_YEARS, Faults, faults_where, within_years
 from jobs.record.formats import DECODERS
+from jobs.record.key import key_reader, key_schema
 from jobs.record.rules import Rules
 from jobs.record.schema import HEADERS, INSTANT
 
@@ -23,7 +24,7 @@ NO_KAFKA_TIMESTAMP = "No Kafka timestamp"
 
 
 def day_schema(rules: Rules) -> pa.Schema:
-    """Return the columns of a day's files: event time, coordinate, Kafka's columns, then the record's own."""
+    """Return the columns of a day's files: event time, coordinate, Kafka's, the record's own, its key's."""
     kafka = {"key": pa.field("kafka_key", pa.binary()), "headers": pa.field("kafka_headers", HEADERS)}
     return pa.schema(
         [
@@ -33,6 +34,7 @@ def day_schema(rules: Rules) -> pa.Schema:
             pa.field("kafka_timestamp", INSTANT, nullable=False),
             *[field for name, field in kafka.items() if name in rules.kafka_columns],
             *DECODERS[rules.format].schema(rules),
+            *key_schema(rules),
         ]
     )
 
@@ -41,7 +43,7 @@ def day_schema(rules: Rules) -> pa.Schema:
 class Decoded:
     """The values of a batch, one slot a record.
 
-    `columns` are the record's own in the order of `day_schema`. They mean nothing where the record is
+    `columns` are the record's own and its key's, as in `day_schema`. They mean nothing where the record is
     invalid: the writer leaves such rows out, and blanking them would copy all columns for one bad record.
     `event_time` is in microseconds since the epoch, UTC, and null for an invalid record; `cause` is null for
     a valid one.
@@ -57,23 +59,39 @@ class Decoder:
 
     def __init__(self, rules: Rules) -> None:
         """Compile the rules; raise ValueError where nothing can be decoded by them."""
-        names = [column.name for column in rules.columns]
-        problems = [*map(name_problem, names), duplicate_name(rules.columns)]
+        columns = (*rules.columns, *rules.key.columns)
+        problems = [*(name_problem(column.name) for column in columns), duplicate_name(columns)]
         if any(problems):
             raise ValueError("; ".join(filter(None, problems)))
         self._format = DECODERS[rules.format]
         self._read = self._format.reader(rules)
+        self._read_keys = key_reader(rules) if rules.key.columns else None
 
-    def decode(self, values: pa.BinaryArray, kafka_timestamp: pa.TimestampArray) -> Decoded:
-        """Decode a batch; a record's columns, event time and cause depend on that record alone."""
-        read = self._read(values)
+    def decode(
+        self, values: pa.BinaryArray, kafka_timestamp: pa.TimestampArray, keys: pa.BinaryArray | None = None
+    ) -> Decoded:
+        """Decode a batch; a record's columns, event time and cause depend on that record alone.
+
+        Raises:
+            ValueError: the rules decode keys, and none were passed.
+        """
+        read, (key_columns, key_faults) = self._read(values), self._keys(keys)
         times, time_faults = read.event_time or _kafka_times(kafka_timestamp)
-        faults = read.field_faults | time_faults | read.value_faults
+        faults = key_faults | read.field_faults | time_faults | read.value_faults
         if values.null_count and not self._format.keeps_null_values:
             faults |= faults_where(values.is_null(), NO_VALUE)
         return Decoded(
-            columns=read.columns, event_time=_nulled(times, faults), cause=_causes(faults, len(values))
+            columns=[*read.columns, *key_columns],
+            event_time=_nulled(times, faults),
+            cause=_causes(faults, len(values)),
         )
+
+    def _keys(self, keys: pa.BinaryArray | None) -> tuple[list[pa.Array], Faults]:
+        if self._read_keys is None:
+            return [], {}
+        if keys is None:
+            raise ValueError("expected the keys of the batch, which the rules decode")
+        return self._read_keys(keys)
 
 
 def _kafka_times(stamps: pa.TimestampArray) -> tuple[pa.Int64Array, Faults]:

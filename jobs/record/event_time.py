@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from jobs.record.rules import TimeFormat
 from jobs.record.schema import INSTANT
+from jobs.record.time_format import TimeForm, TimeFormat, TimePattern, Written
 
 Faults = dict[int, str]
 """Why values cannot be read, by their index."""
@@ -29,18 +29,30 @@ LAST = 253_402_300_799_999_999
 """9999-12-31T23:59:59.999999Z."""
 
 NOT_A_TIME = "Not an RFC 3339 time"
+NOT_ISO8601 = "Not an ISO 8601 time"
 NO_SUCH_TIME = "No such date or time of day"
 LEAP_SECOND = "A leap second, which no column can hold"
 NO_ZONE = "A time without a zone"
 NO_EVENT_TIME = "No event time"
 OUT_OF_YEARS = "Outside the years 1 to 9999"
 
-UNITS = {TimeFormat.EPOCH_S: 1_000_000, TimeFormat.EPOCH_MS: 1_000, TimeFormat.EPOCH_US: 1}
+DAY = 86_400_000_000
+UNITS = {
+    TimeFormat.EPOCH_D: DAY,
+    TimeFormat.EPOCH_S: 1_000_000,
+    TimeFormat.EPOCH_MS: 1_000,
+    TimeFormat.EPOCH_US: 1,
+}
 """The microseconds in one unit of an epoch format."""
 
 _RFC3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
     r"(?:\.([0-9]+))?(?:([Zz])|([+-])([0-9]{2}):([0-9]{2}))?"
+)
+_ISO8601 = (
+    r"(?P<year>[0-9]{4})-(?P<month>[0-9]{2})-(?P<day>[0-9]{2})(?:[Tt ](?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})"
+    r"(?::(?P<second>[0-9]{2})(?:[.,](?P<fraction>[0-9]+))?)?"
+    r"(?:(?P<utc>[Zz])|(?P<hours>[+-][0-9]{2})(?::?(?P<minutes>[0-9]{2}))?)?)?"
 )
 _OFFSET = r"^....-..-..T..:..:..(?:\.[0-9]{1,6})?[+-]..:..$"
 _LOCAL = r"^....-..-..T..:..:..(?:\.[0-9]{1,6})?$"
@@ -111,6 +123,32 @@ def instants(texts: pa.StringArray, zone: ZoneInfo | None) -> tuple[pa.Int64Arra
         return micros, {}
     left = pc.indices_nonzero(pc.and_(texts.is_valid(), micros.is_null())).to_pylist()
     return _read_one_by_one(texts.to_pylist(), zone, micros, left)
+
+
+def as_rfc3339(texts: pa.StringArray, form: TimeForm) -> pa.StringArray:
+    """Write times of another form as RFC 3339 has them; a text that does not have it becomes empty."""
+    regex = form.regex if isinstance(form, TimePattern) else _ISO8601
+    parts = pc.extract_regex(texts, f"^(?:{regex})$")
+    names = {field.name for field in parts.type}
+
+    def part(name: str, before: str, otherwise: str) -> pa.StringArray | str:
+        if name not in names:
+            return otherwise
+        found = pc.struct_field(parts, name)
+        return pc.if_else(pc.equal(found, ""), otherwise, pc.binary_join_element_wise(before, found, ""))
+
+    date = [part("year", "", ""), part("month", "-", ""), part("day", "-", "")]
+    time = [
+        part("hour", "T", "T00"),
+        part("minute", ":", ":00"),
+        part("second", ":", ":00"),
+        part("fraction", ".", ""),
+    ]
+    zone = [part("utc", "", ""), part("hours", "", "")]
+    if "hours" in names:
+        zone.append(pc.if_else(pc.equal(zone[1], ""), "", part("minutes", ":", ":00")))
+    written = pc.binary_join_element_wise(*date, *time, *zone, "")
+    return pc.if_else(texts.is_valid(), pc.fill_null(written, ""), _NO_TEXT)
 
 
 def _mixed(texts: pa.StringArray, zone: ZoneInfo | None) -> pa.Int64Array:
@@ -203,27 +241,62 @@ def _read_one_by_one(
 
 
 def epochs(counts: pa.Int64Array, format: TimeFormat) -> tuple[pa.Int64Array, Faults]:
-    """Read counts of seconds, milliseconds or microseconds since 1970; all are whole numbers."""
+    """Read counts since 1970, in the unit of their format; all are whole numbers."""
+    if format is TimeFormat.EPOCH_NS:
+        return _floor(counts, 1_000), {}
     unit = UNITS[format]
     inside = _within(counts, -(-FIRST // unit), LAST // unit)
     outside = pc.and_(inside.is_null(), counts.is_valid())
     return pc.multiply(inside, unit), faults_where(outside, OUT_OF_YEARS)
 
 
+def _floor(numbers: pa.Int64Array, unit: int) -> pa.Int64Array:
+    """Divide to the next lower number: what is cut off never makes a time later."""
+    towards_zero = pc.divide(numbers, unit)
+    too_high = pc.greater(pc.multiply(towards_zero, unit), numbers)
+    return pc.subtract(towards_zero, too_high.cast(pa.int64()))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeReader:
-    """Reads one column's times: RFC 3339 with a zone, unless the rules of the event time say otherwise."""
+    """Reads one column's times: RFC 3339 with a zone, unless its rule says otherwise."""
 
-    format: TimeFormat = TimeFormat.ISO8601
+    format: TimeForm = TimeFormat.ISO8601
     zone: ZoneInfo | None = None
+
+    @classmethod
+    def of(cls, written: Written | None) -> TimeReader:
+        """Return the reader for a rule of a config."""
+        if written is None:
+            return cls()
+        zone = ZoneInfo(written.zone) if written.zone and not written.format.is_count else None
+        return cls(format=written.format, zone=zone)
+
+    @property
+    def arrow(self) -> pa.DataType:
+        """The type of the times as they are written."""
+        return pa.int64() if self.format.is_count else pa.string()
 
     def read(self, values: Sequence[Any]) -> tuple[pa.Int64Array, Faults]:
         """Read times, given as an array or as values, to microseconds since the epoch."""
+        written = values if isinstance(values, pa.Array) else pa.array(values, self.arrow)
+        if isinstance(self.format, TimeFormat) and self.format.is_count:
+            return epochs(written, self.format)
         if self.format is TimeFormat.ISO8601:
-            texts = values if isinstance(values, pa.Array) else pa.array(values, pa.string())
-            return instants(texts, self.zone)
-        counts = values if isinstance(values, pa.Array) else pa.array(values, pa.int64())
-        return epochs(counts, self.format)
+            return instants(written, self.zone)
+        micros, faults = instants(as_rfc3339(written, self.format), self.zone)
+        cause = f"Not a time as {self.format.value}" if isinstance(self.format, TimePattern) else NOT_ISO8601
+        return micros, {at: cause if other == NOT_A_TIME else other for at, other in faults.items()}
+
+    def read_dates(self, values: Sequence[Any]) -> tuple[pa.Date32Array, Faults]:
+        """Read times, and return each one's date as it is written; of a count, the date in UTC."""
+        written = pa.array(values, self.arrow)
+        micros, faults = replace(self, zone=ZoneInfo("UTC")).read(written)
+        if self.format.is_count:
+            return _floor(micros, DAY).cast(pa.int32()).cast(pa.date32()), faults
+        texts = written if self.format is TimeFormat.ISO8601 else as_rfc3339(written, self.format)
+        read = pc.if_else(micros.is_valid(), texts, _NO_TEXT)
+        return pc.utf8_slice_codeunits(read, 0, 10).cast(pa.date32()), faults
 
 
 def read_event_times(

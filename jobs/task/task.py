@@ -206,7 +206,7 @@ class _Task:
             self._classify(batch)
 
     def _classify(self, batch: Batch) -> None:
-        decoded = self._decoder.decode(batch.value, batch.kafka_timestamp)
+        decoded = self._decoder.decode(batch.value, batch.kafka_timestamp, batch.key)
         classified = classify(
             tombstone=pc.is_null(batch.value).to_numpy(zero_copy_only=False),
             event_time=decoded.event_time,

@@ -19,7 +19,8 @@ import pyarrow as pa
 from jobs.record.columns import Column, parse_type
 from jobs.record.decode import Decoder
 from jobs.record.formats.json.payload import Payloads
-from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
+from jobs.record.rules import EventTimeRule, RecordFormat, Rules, Tombstones
+from jobs.record.time_format import TimeFormat
 
 RECORDS, BATCH, ROUNDS = 40_000, 10_000, 15
 Way = Callable[[pa.BinaryArray], object]

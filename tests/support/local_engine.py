@@ -24,8 +24,9 @@ from jobs.context import Pipeline
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store, System
 from jobs.record.columns import Column, Kind, Scalar
-from jobs.record.rules import EventTimeRule, RecordFormat, Rules, TimeFormat, Tombstones
+from jobs.record.rules import EventTimeRule, RecordFormat, Rules, Tombstones
 from jobs.record.schema import HEADERS, INSTANT
+from jobs.record.time_format import TimeFormat
 from jobs.task.batch_limit import BatchLimit
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec, run_task

@@ -24,7 +24,7 @@ from jobs.lake.posix import PosixLake
 from jobs.lake.posix_file import PosixFile
 from jobs.lake.store import Store
 from jobs.record.columns import Column, Kind, Scalar
-from jobs.record.rules import Tombstones
+from jobs.record.rules import KeyRule, Tombstones
 from offsets.commit_log import read_ledger, read_manifest
 from offsets.day_plan import EndFrom
 from offsets.errors import (
@@ -228,6 +228,22 @@ def test_headers_are_in_the_day_only_where_asked_for(lake: Path) -> None:
     (file,) = (lake / f"date={FIRST}" / "_invalid").glob("*.parquet")
     (row,) = pq.read_table(file, partitioning=None).to_pylist()
     assert (row["value"], row["headers"]) == (b"{", [{"key": "x", "value": b"2"}])
+
+
+def test_a_key_becomes_columns_or_its_record_is_set_aside(lake: Path) -> None:
+    import pyarrow.parquet as pq
+
+    topic = MemoryTopic()
+    for key in (b"7", None, b"seven"):
+        topic.produce(0, order(at(FIRST, 1)), at(FIRST, 1), key=key)
+    columns = (Column("customer", Scalar(Kind.BIGINT)),)
+    run_day(pipeline(lake, topic, rules=replace(RULES, key=KeyRule(columns=columns))), FIRST)
+    (file,) = (lake / f"date={FIRST}").glob("*.parquet")
+    rows = pq.read_table(file, partitioning=None).to_pylist()
+    assert [(row["kafka_key"], row["customer"]) for row in rows] == [(b"7", 7), (None, None)]
+    (file,) = (lake / f"date={FIRST}" / "_invalid").glob("*.parquet")
+    (row,) = pq.read_table(file, partitioning=None).to_pylist()
+    assert (row["key"], row["cause"]) == (b"seven", "Key: Not a whole number for `bigint`")
 
 
 # -- again, and again

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+import yaml
 
 from jobs.config import Late, Settings, load
 from jobs.config.problems import Problems
@@ -24,8 +25,10 @@ from jobs.config.secrets import Secret
 from jobs.config.security import jaas
 from jobs.config.spark_keys import FIXED, is_local, why_fixed
 from jobs.config.strict_yaml import parse
-from jobs.record.columns import Decimal
-from jobs.record.rules import RecordFormat, TimeFormat, Tombstones
+from jobs.record.columns import Column, Decimal, parse_type
+from jobs.record.rules import RecordFormat, Tombstones
+from jobs.record.time_format import TimeFormat, TimePattern, Written
+from offsets.contract import Contract
 from offsets.errors import ConfigError
 from tests.support.config_text import SMALLEST
 
@@ -256,6 +259,70 @@ def test_a_config_that_nobody_named_says_how_to_make_one() -> None:
         load(None, {})
 
 
+def test_a_column_is_read_from_where_its_mapping_says(tmp_path: Path) -> None:
+    record = """\
+record:
+  columns:
+    id: bigint
+    order_date: {from: date, type: date}
+    city:
+      from: address.city
+      type: string
+    total: {from: [payload, "total.eur"], type: "decimal(10,2)"}
+    same: {from: same, type: array<string>}
+    seen: {type: timestamp, format: epoch_ms}
+    local: {type: "array<struct<at:timestamp>>", format: iso8601, zone: Asia/Tokyo}
+    strict: {type: timestamp, format: iso8601}
+    at: {type: timestamp, format: rfc3339}
+    day: {type: date, format: rfc3339}
+    local_day: {type: date, format: dd/MM/yyyy}
+    told: {type: timestamp, format: dd/MM/yyyy HH:mm, zone: Asia/Tokyo}
+"""
+    assert settings(tmp_path, changed(record=record)).rules.columns == (
+        Column("id", parse_type("bigint")),
+        Column("order_date", parse_type("date"), ("date",)),
+        Column("city", parse_type("string"), ("address", "city")),
+        Column("total", Decimal(10, 2), ("payload", "total.eur")),
+        Column("same", parse_type("array<string>")),
+        Column("seen", parse_type("timestamp"), written=Written(TimeFormat.EPOCH_MS)),
+        Column(
+            "local",
+            parse_type("array<struct<at:timestamp>>"),
+            written=Written(TimeFormat.ISO8601, "Asia/Tokyo"),
+        ),
+        Column("strict", parse_type("timestamp")),
+        Column("at", parse_type("timestamp")),
+        Column("day", parse_type("date"), written=Written(TimeFormat.ISO8601)),
+        Column("local_day", parse_type("date"), written=Written(TimePattern("dd/MM/yyyy"))),
+        Column(
+            "told",
+            parse_type("timestamp"),
+            written=Written(TimePattern("dd/MM/yyyy HH:mm"), "Asia/Tokyo"),
+        ),
+    )
+
+
+def test_the_event_time_may_lie_below_a_name_with_a_dot(tmp_path: Path) -> None:
+    event_time = 'event_time:\n  field: ["meta.data", at]'
+    assert settings(tmp_path, changed(event_time=event_time)).rules.event_time.path == ("meta.data", "at")
+
+
+def test_the_config_of_a_lake_from_before_makes_the_same_contract(tmp_path: Path) -> None:
+    """Written with all that could be written then."""
+    old = json.loads((ROOT / "tests" / "data" / "manifest-of-the-demo.json").read_bytes())["contract"]
+    sections: dict[str, object] = {
+        "topic": "orders",
+        "kafka": {"bootstrap_servers": "localhost:9092"},
+        "day": old["day"],
+        "event_time": {key: old["event_time"][key] for key in ("field", "format", "zone")},
+        "record": old["record"],
+        "tombstones": old["tombstones"],
+        "lake": {"path": "lake"},
+    }
+    found = settings(tmp_path, yaml.safe_dump(sections, sort_keys=False))
+    assert found.rules.contract(found.day.zone, found.day.first) == Contract(old)
+
+
 # What is refused
 
 DAY = "day:\n  zone: UTC\n  first: 2026-11-01\n"
@@ -312,7 +379,7 @@ REFUSED = [
     ({"record": RECORD + "    a: decimal(99,2)"}, "record.columns.a", "p <= 38"),
     ({"record": RECORD + "    a:"}, "record.columns.a", "found nothing"),
     ({"record": RECORD + "    a:\n      city: string"}, "record.columns.a", "found a mapping"),
-    ({"record": RECORD + "    Date: string"}, "record.columns.Date", "reserved"),
+    ({"record": RECORD + "    Date: string"}, "record.columns.Date", "otherwise, and write from: Date"),
     ({"record": RECORD + "    kafka_x: string"}, "record.columns.kafka_x", "reserved"),
     ({"record": RECORD + "    a: string\n    A: string"}, "record.columns.A", "in case only"),
     ({"record": RECORD + "    a: string\n    a: bigint"}, "record.columns.a", "in lines 11 and 12"),
@@ -372,6 +439,93 @@ REFUSED = [
     ({"spark": "spark: local"}, "spark", "a mapping of Spark's settings"),
 ]
 
+
+def record_of(*lines: str, column: str = "a") -> dict[str, str]:
+    return {"record": "".join([RECORD, f"    {column}:\n", *(f"      {line}\n" for line in lines)])}
+
+
+REFUSED += [
+    (record_of("from: b"), "record.columns.a.type", "is missing; expected a type such as string"),
+    (record_of("from: b", "type: strnig"), "record.columns.a.type", "did you mean `string`?"),
+    (record_of("from: b", "type: [int]"), "record.columns.a.type", "found a list"),
+    (record_of("from: b..c", "type: int"), "record.columns.a.from", "a name between two dots is empty"),
+    (record_of("from: []", "type: int"), "record.columns.a.from", "a name of the list is empty"),
+    (record_of('from: [b, ""]', "type: int"), "record.columns.a.from", "of the list is empty"),
+    (record_of("from: [b, [c]]", "type: int"), "record.columns.a.from", "of the list is empty"),
+    (record_of("from: {b: c}", "type: int"), "record.columns.a.from", "found a mapping"),
+    (record_of(f"from: {'.'.join('b' * 65)}", "type: int"), "record.columns.a.from", "at most 64 levels"),
+    (record_of("from: 'b\"c'", "type: int"), "record.columns.a", "must not hold a double quote"),
+    (record_of("frm: b", "type: int"), "record.columns.a.frm", "did you mean from?"),
+    (record_of("type: timestamp", "format: epoch"), "record.columns.a.format", "did you mean epoch_"),
+    (
+        record_of("type: string", "format: epoch_s"),
+        "record.columns.a.format",
+        "is for timestamp and date; the type has",
+    ),
+    (record_of("type: bigint", "zone: UTC"), "record.columns.a.zone", "is for timestamp; the type has none"),
+    (record_of("type: timestamp", "zone: UTC"), "record.columns.a.zone", "needs format, such as"),
+    (record_of("type: date", "zone: UTC", "format: iso8601"), "record.columns.a.zone", "is for timestamp;"),
+    (
+        record_of("type: timestamp", "format: iso8601", "zone: Mars"),
+        "record.columns.a.zone",
+        "expected a zone such as",
+    ),
+    (
+        record_of("type: timestamp", "format: epoch_s", "zone: UTC"),
+        "record.columns.a.zone",
+        "plays no part: epoch_s",
+    ),
+    (record_of("type: timestamp", "format: yyyy-MM-dd"), "record.columns.a.zone", "the format has no offset"),
+    (
+        record_of("type: timestamp", "format: yyyy-MM-dd XXX", "zone: UTC"),
+        "record.columns.a.zone",
+        "plays no part: the format has an offset",
+    ),
+    (
+        record_of("type: date", "format: yyyy-dd"),
+        "record.columns.a.format",
+        "a pattern needs yyyy, MM and dd",
+    ),
+    (record_of("type: date", "format: yyyy-MMM-dd"), "record.columns.a.format", "MMM is not read"),
+    (record_of("type: date", "format: yyyy-MM-dd yyyy"), "record.columns.a.format", "there twice"),
+    (record_of("type: date", "format: yyyy-MM-dd'T"), "record.columns.a.format", "a quote of the pattern"),
+    ({"event_time": "event_time:\n  field: a\n  format: yyyy"}, "event_time.format", "needs yyyy, MM and dd"),
+    (record_of("from: b", "type: int", column="Date"), "record.columns.Date", "reserved"),
+    (record_of("from: b", "type: int", "", column="b: string\n    a"), "record.columns.a", "as int, and by"),
+    (
+        record_of("from: b.c", "type: int", column="b: json\n    a"),
+        "record.columns.a",
+        "inside `b`, which is json",
+    ),
+    (record_of("from: created_at", "type: bigint"), "event_time.field", "its column is bigint"),
+]
+KEY = RECORD + "    order_id: string\n  key:\n"
+REFUSED += [
+    ({"record": KEY + "    format: jsn"}, "record.key.format", "did you mean json?"),
+    ({"record": KEY + "    columns: {a: strnig}"}, "record.key.columns.a", "did you mean `string`?"),
+    (
+        {"record": KEY + "    columns: {Order_Id: string}"},
+        "record.key.columns.Order_Id",
+        "of record.columns already",
+    ),
+    ({"record": KEY + "    columns: {event_time: string}"}, "record.key.columns.event_time", "reserved"),
+    ({"record": KEY + "    columns: {a: int}"}, "record.key.columns", "one column of type string or bigint"),
+    (
+        {"record": KEY + "    columns: {a: {from: b, type: string}}"},
+        "record.key.columns",
+        "one column of type",
+    ),
+    (
+        {"record": KEY + "    format: json\n    columns: {a: {from: b, type: int}, b: string}"},
+        "record.key.columns.b",
+        "is read as string, and by another column as int",
+    ),
+    (
+        {"record": "record:\n  format: raw\n  key:\n    columns: {a: string}", "event_time": ""},
+        "record.key",
+        "raw keeps the key as bytes",
+    ),
+]
 RAW = "record:\n  format: raw\n"
 SOURCE = "event_time:\n  source: kafka"
 REFUSED += [
@@ -463,6 +617,31 @@ def test_every_problem_is_reported_at_once_with_exit_code_2(tmp_path: Path) -> N
     }
     assert "\n  day.grace: expected a duration such as 1h, found '1 fortnight'" in str(wrong)
     assert len(str(wrong).splitlines()) == 1 + len(problems(tmp_path, text)) + 1
+
+
+def test_each_column_that_cannot_be_read_from_its_place_is_reported_at_once(tmp_path: Path) -> None:
+    record = """\
+record:
+  columns:
+    a: string
+    b: {from: a, type: bigint}
+    c: {from: a.x, type: string}
+    created_at: bigint
+  key:
+    format: json
+    columns:
+      d: {from: e, type: int}
+      e: string
+      f: {from: e.x, type: string}
+"""
+    assert problems(tmp_path, changed(record=record)) == {
+        "record.columns.b": "its place `a` is read as bigint, and by another column as string",
+        "record.columns.c": "its place `a.x` lies inside `a`, which is string; only a struct works",
+        "event_time.field": "event time `created_at` is read as timestamp (iso8601); its column is bigint, "
+        "expected string or timestamp",
+        "record.key.columns.e": "its place `e` is read as string, and by another column as int",
+        "record.key.columns.f": "its place `e.x` lies inside `e`, which is int; only a struct works",
+    }
 
 
 def test_a_value_that_could_not_be_read_makes_no_second_problem_elsewhere(tmp_path: Path) -> None:
@@ -618,11 +797,14 @@ def test_a_refusal_shows_no_secret(tmp_path: Path, spill: str) -> None:
 
 
 def test_a_referenced_value_is_not_repeated_wherever_it_stands(tmp_path: Path) -> None:
-    record = 'record:\n  columns:\n    a: ${env:S}\n  kafka_columns: ["${env:S}"]\n  format: ${env:S}'
+    record = 'record:\n  columns:\n    a: ${env:S}\n  kafka_columns: ["${env:S}"]\n  format: ${env:S}\n'
+    mapping = "{from: '${env:S}..', type: '${env:S}', format: '${env:S}', zone: '${env:S}'}"
+    record += f"  key:\n    columns:\n      b: {mapping}\n      c: {{type: string, format: 'yyyy${{env:S}}'}}"
     text = changed(topic="topic: a b${env:S}", day="day:\n  zone: ${env:S}\n  first: ${env:S}", record=record)
     wrong = refusal(tmp_path, text + "lat: ${env:S}\nspark:\n  spark.master: ${env:S}\n", {"S": HUNTER})
     assert "found the value of ${env:S}" in str(wrong)
     assert HUNTER not in str(wrong) + json.dumps(wrong.document())
+    assert "h is not read" not in str(wrong)
 
 
 def test_settings_show_no_secret_however_they_are_printed(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from jobs.record.changes import (
 )
 from jobs.record.columns import Column, parse_type
 from jobs.record.rules import Rules
+from jobs.record.time_format import TimeFormat, Written
 from offsets.contract import Contract
 from tests.support.local_engine import RULES
 
@@ -30,6 +31,10 @@ FIRST = date(2026, 5, 1)
 def contract(rules: Rules, **columns: str) -> Contract:
     typed = tuple(Column(name, parse_type(type)) for name, type in columns.items())
     return replace(rules, columns=typed).contract("UTC", FIRST)
+
+
+def elsewhere(type: str, *path: str, written: Written | None = None) -> Column:
+    return Column("x", parse_type(type), path, written)
 
 
 def the_change(old: str | None, new: str | None) -> Change:
@@ -89,6 +94,33 @@ def test_every_other_term_has_its_kind_too(
     assert (change.kind, change.readers) == (kind, readers)
     [back] = contract_changes(after.contract("UTC", FIRST), before.contract("UTC", FIRST))
     assert back.kind is ChangeKind.BREAKING
+
+
+@pytest.mark.parametrize(
+    "old, new, kind, readers",
+    [
+        (None, elsewhere("bigint", "a"), ChangeKind.ADDITIVE, ADDED),
+        (elsewhere("int", "a"), elsewhere("bigint", "a"), ChangeKind.WIDENING, WIDER),
+        (elsewhere("int", "a"), elsewhere("int", "b"), ChangeKind.BREAKING, OTHERWISE),
+        (elsewhere("int"), elsewhere("int", "a"), ChangeKind.BREAKING, OTHERWISE),
+        (elsewhere("int"), elsewhere("string", "a"), ChangeKind.BREAKING, RETYPED),
+        (
+            elsewhere("timestamp"),
+            elsewhere("timestamp", written=Written(TimeFormat.EPOCH_MS)),
+            ChangeKind.BREAKING,
+            OTHERWISE,
+        ),
+    ],
+)
+def test_a_column_that_is_read_otherwise_keeps_its_readers(
+    old: Column | None, new: Column, kind: ChangeKind, readers: str
+) -> None:
+    before, after = (
+        replace(RULES, columns=(*RULES.columns, each) if each else RULES.columns).contract("UTC", FIRST)
+        for each in (old, new)
+    )
+    [change] = contract_changes(before, after)
+    assert (change.kind, change.readers) == (kind, readers)
 
 
 def test_a_renamed_column_is_one_that_goes_and_one_that_comes() -> None:

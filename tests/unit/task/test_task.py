@@ -142,9 +142,9 @@ def test_what_is_settled_already_is_counted_and_not_even_decoded(
     decoded: list[int] = []
     decode = Decoder.decode
 
-    def counting(self: Decoder, values: Any, stamps: Any) -> Any:
+    def counting(self: Decoder, values: Any, *others: Any) -> Any:
         decoded.append(len(values))
-        return decode(self, values, stamps)
+        return decode(self, values, *others)
 
     monkeypatch.setattr(Decoder, "decode", counting)
     report = run(tmp_path, rows_of(0, [record(at) for at in range(2, 8)]), bounds=bounds)

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from jobs.record.formats.json.wire_columns import wire_columns
+from jobs.record.columns import Column
+from jobs.record.formats.json.wire_columns import Misplaced, wire_columns
 from jobs.record.formats.protocol import KeyProblem, Read, RecordDecoder
-from jobs.record.rules import Rules
+from jobs.record.rules import EventTimeRule, Rules
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,10 +31,7 @@ class Json(RecordDecoder):
         if not rules.columns:
             problem = "is missing; expected at least one, such as order_id: string"
             yield KeyProblem(_COLUMNS, problem, unless=(_COLUMNS,))
-        try:
-            wire_columns(rules.columns, rules.event_time)
-        except ValueError as error:
-            yield KeyProblem(("event_time", "field"), str(error), unless=(("record",), ("event_time",)))
+        yield from _misplaced(rules.columns, rules.event_time)
 
     def schema(self, rules: Rules) -> pa.Schema:
         """Return the columns of the rules."""
@@ -45,4 +43,15 @@ class Json(RecordDecoder):
         """Compile the rules for msgspec and Arrow."""
         from jobs.record.formats.json.reader import JsonReader
 
-        return JsonReader(rules).read
+        return JsonReader(rules.columns, rules.event_time).read
+
+
+def _misplaced(columns: tuple[Column, ...], event: EventTimeRule) -> Iterator[KeyProblem]:
+    """Yield a problem for each column that cannot be read from its place, then for the event time."""
+    try:
+        wire_columns(columns, event)
+    except Misplaced as error:
+        path = ("event_time", "field") if error.column is None else (*_COLUMNS, error.column)
+        yield KeyProblem(path, str(error), unless=(("record",), ("event_time",)))
+        if error.column is not None:
+            yield from _misplaced(tuple(each for each in columns if each.name != error.column), event)

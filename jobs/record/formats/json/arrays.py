@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from decimal import Context, Inexact, InvalidOperation
 from decimal import Decimal as Number
 from itertools import chain
@@ -31,33 +30,21 @@ Make = Callable[[Values], tuple[pa.Array, Faults]]
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EventTimeAt:
-    """Where the event time is below a column, as the rest of its path, and how to read it."""
-
-    path: tuple[str, ...]
-    reader: TimeReader
-
-    def below(self, name: str) -> EventTimeAt | None:
-        """Return the rest of the path below a field, or None where it leads elsewhere."""
-        return EventTimeAt(path=self.path[1:], reader=self.reader) if self.path[:1] == (name,) else None
-
-
-def array_builder(type: ColumnType, wire: ColumnType, path: str, event: EventTimeAt | None) -> Make:
-    """Return the maker of a column's array; `wire` is its type, with the slots for the event time alone."""
+def array_builder(type: ColumnType, wire: ColumnType, path: str) -> Make:
+    """Return the maker of a column's array; `wire` is its type, with the slots that others have inside it."""
     if _plain(type):
         return _as_decoded(arrow_type(type))
     match type:
-        case Scalar(Kind.TIMESTAMP):
-            return _timestamps(path, event.reader if event else TimeReader())
+        case Scalar(Kind.TIMESTAMP | Kind.DATE as kind, written):
+            return _times(kind, path, TimeReader.of(written))
         case Scalar():
             return _texts
         case Decimal():
             return _decimals(type, path)
         case Struct(fields):
-            return _structs(fields, wire.fields if isinstance(wire, Struct) else fields, path, event)
+            return _structs(fields, wire.fields if isinstance(wire, Struct) else fields, path)
         case Array(item) | Map(item):
-            return _collections(type, array_builder(item, item, f"{path}[...]", None))
+            return _collections(type, array_builder(item, item, f"{path}[...]"))
         case _:
             assert_never(type)
 
@@ -85,8 +72,8 @@ def bisect_failures(make: Make, type: ColumnType, path: str) -> Make:
 def _plain(type: ColumnType) -> bool:
     """Return whether Arrow takes the decoded values as they are."""
     match type:
-        case Scalar(kind):
-            return kind not in (Kind.JSON, Kind.TIMESTAMP)
+        case Scalar(kind, written):
+            return kind not in (Kind.JSON, Kind.TIMESTAMP) and not written
         case Array(inner) | Map(inner):
             return _plain(inner)
         case _:
@@ -100,10 +87,14 @@ def _as_decoded(arrow: pa.DataType) -> Make:
     return make
 
 
-def _timestamps(path: str, reader: TimeReader) -> Make:
+def _times(kind: Kind, path: str, reader: TimeReader) -> Make:
     def make(values: Values) -> tuple[pa.Array, Faults]:
-        micros, faults = reader.read(values)
-        return micros.cast(INSTANT), with_path(path, faults)
+        if kind is Kind.DATE:
+            made, faults = reader.read_dates(values)
+        else:
+            micros, faults = reader.read(values)
+            made = micros.cast(INSTANT)
+        return made, with_path(path, faults)
 
     return make
 
@@ -146,16 +137,12 @@ def _decimals(type: Decimal, path: str) -> Make:
     return make
 
 
-def _structs(
-    fields: tuple[Column, ...], wired: tuple[Column, ...], path: str, event: EventTimeAt | None
-) -> Make:
+def _structs(fields: tuple[Column, ...], wired: tuple[Column, ...], path: str) -> Make:
     arrow = [pa.field(field.name, arrow_type(field.type)) for field in fields]
     plain = fields == wired and all(_plain(field.type) for field in fields)
     blank = row_type(wired)()
     makers = [
-        array_builder(
-            field.type, wire.type, f"{path}.{field.name}", event.below(field.name) if event else None
-        )
+        array_builder(field.type, wire.type, f"{path}.{field.name}")
         for field, wire in zip(fields, wired, strict=False)
     ]
 

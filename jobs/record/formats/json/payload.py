@@ -50,9 +50,15 @@ _WIRE: dict[Kind, Any] = {
     Kind.TIMESTAMP: str,
     Kind.BINARY: bytes,
 }
+_WRITTEN_AS = {True: Kind.BIGINT, False: Kind.STRING}
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
 _BRACKET = re.compile(rb"[\[\]{}]")
 _POSITION = re.compile(r" \(byte \d+\)$")
+_INDEX = re.compile(r"\[\d+\](?=[.\[`])")
+_AT = re.compile(r" - at `\$(.+)`$")
+_EXPECTED = re.compile(r"^Expected `(?:int|float|str|bool|bytes|date)( \| null)?`")
+_GOT = {"got `str`": "got `string`", "got `bool`": "got `boolean`"}
+_NOT_A_DATE = "Invalid RFC3339 encoded date"
 
 
 def row_type(columns: tuple[Column, ...]) -> type[Row]:
@@ -69,8 +75,8 @@ def _wire(type: ColumnType) -> Any:
     match type:
         case Decimal() | Scalar(Kind.JSON):
             return msgspec.Raw
-        case Scalar(kind):
-            return _WIRE[kind] | None
+        case Scalar(kind, written):
+            return _WIRE[_WRITTEN_AS[written.format.is_count] if written else kind] | None
         case Array(element):
             return GenericAlias(list, (_wire(element),)) | None
         case Map(value):
@@ -86,6 +92,7 @@ class Payloads:
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         """Build the type of the rows; raise ValueError for a name that msgspec refuses."""
+        self._record = Struct(columns)
         self.row = row_type(columns)
         self.blank = self.row()
         self._decode: Callable[[bytes], Row] = msgspec.json.Decoder(self.row).decode
@@ -116,7 +123,7 @@ class Payloads:
                 # extend() keeps the rows before the payload that fails, in a tenth of the time of a loop
                 rows.extend(decoded)
             except (msgspec.MsgspecError, ValueError) as error:
-                faults[len(rows)] = cause_of(error)
+                faults[len(rows)] = cause_of(error, self._record)
                 rows.append(self.blank)
         return rows, faults
 
@@ -132,14 +139,46 @@ def _invalid(values: pa.BinaryArray) -> Faults:
     return faults
 
 
-def cause_of(error: Exception) -> str:
-    """Return msgspec's sentence without positions, so that equal faults have equal causes."""
+def cause_of(error: Exception, record: ColumnType) -> str:
+    """Return the cause in the words of the config, and without positions: equal faults, equal causes."""
     sentence = _POSITION.sub("", str(error))
     if sentence == "Input data was truncated":
         return "Malformed JSON: truncated"
+    if isinstance(error, msgspec.ValidationError):
+        return _in_our_words(_INDEX.sub("[...]", sentence), record)
     if isinstance(error, msgspec.MsgspecError):
         return sentence.replace("JSON is malformed", "Malformed JSON", 1)
     return f"Malformed JSON: {type(error).__name__}"
+
+
+def _in_our_words(sentence: str, record: ColumnType) -> str:
+    at = _AT.search(sentence)
+    type = _type_at(record, at[1]) if at else None
+    if isinstance(type, Scalar):
+        sentence = _EXPECTED.sub(f"Expected {_name(type)}", sentence)
+    for got, ours in _GOT.items():
+        sentence = sentence.replace(got, ours)
+    return sentence.replace(" | null`", "`", 1).replace(_NOT_A_DATE, "Not a date such as 2026-11-18", 1)
+
+
+def _name(type: Scalar) -> str:
+    is_count = type.written is not None and type.written.format.is_count
+    return f"`{type.kind}`" + (f" as {type.written.format}" if type.written and is_count else "")
+
+
+def _type_at(type: ColumnType, path: str) -> ColumnType | None:
+    """Return the type at a path such as `.lines[...].sku`."""
+    match type:
+        case _ if not path:
+            return type
+        case Array(inner) | Map(inner) if path.startswith("[...]"):
+            return _type_at(inner, path.removeprefix("[...]"))
+        case Struct(fields):
+            below = [(field.type, f".{field.name}") for field in fields]
+            found = (_type_at(type, path.removeprefix(n)) for type, n in below if path.startswith(n))
+            return next((type for type in found if type), None)
+        case _:
+            return None
 
 
 def _all_utf8(values: pa.BinaryArray) -> bool:

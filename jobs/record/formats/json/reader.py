@@ -6,14 +6,12 @@ Relies on `payload` for rows and on `arrays` for columns. Never keeps the rows o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 
-from jobs.record.columns import Column, Kind, Scalar, Struct
+from jobs.record.columns import Column, ColumnType, Struct
 from jobs.record.event_time import Faults, TimeReader, read_event_times
 from jobs.record.formats.json.arrays import (
-    EventTimeAt,
     Make,
     Values,
     array_builder,
@@ -21,28 +19,33 @@ from jobs.record.formats.json.arrays import (
     columns_of,
     make_slots,
 )
-from jobs.record.formats.json.payload import Payloads
-from jobs.record.formats.json.wire_columns import wire_columns
+from jobs.record.formats.json.payload import Payloads, Row
+from jobs.record.formats.json.wire_columns import columns_as_read, event_time_type, wire_columns
 from jobs.record.formats.protocol import Read
-from jobs.record.rules import Rules, TimeFormat
+from jobs.record.rules import EventTimeRule
 from jobs.record.schema import INSTANT, columns_schema
+
+Place = tuple[int, ...]
+"""Where decoded rows hold a value: its slot in the row, then in each struct on the way."""
 
 
 class JsonReader:
-    """Reads the records of one topic; built once per task."""
+    """Reads the objects of one topic; built once per task."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, columns: tuple[Column, ...], event: EventTimeRule) -> None:
         """Compile the rules; raise ValueError where nothing can be read by them."""
-        event, wired = _event_time_at(rules), wire_columns(rules.columns, rules.event_time)
+        columns, wired = columns_as_read(columns, event), wire_columns(columns, event)
         self._payloads = Payloads(wired)
-        self._schema = columns_schema(rules.columns)
-        self._time = _EventTimeSlot(event, wired, self._schema) if event.path else None
+        self._schema = columns_schema(columns)
+        self._time = _EventTime(event, columns, wired) if event.path else None
+        self._places: list[Place] = []
         self._makers: list[Make] = []
-        for column, wire in zip(rules.columns, wired, strict=False):
-            path = f"$.{column.name}"
-            make = array_builder(column.type, wire.type, path, event.below(column.name))
-            shared = event.path == (column.name,) and column.type == Scalar(Kind.TIMESTAMP)
-            self._makers.append(_left_out if shared else bisect_failures(make, column.type, path))
+        for index, column in enumerate(columns):
+            place, wire = _find(wired, column.path)
+            path = f"$.{'.'.join(column.path)}"
+            make = bisect_failures(array_builder(column.type, wire, path), column.type, path)
+            self._places.append(place)
+            self._makers.append(_left_out if self._time and index in self._time.instant_columns else make)
 
     def read(self, values: pa.BinaryArray) -> Read:
         """Return the columns and the event times of a batch."""
@@ -50,9 +53,9 @@ class JsonReader:
         parts: list[list[pa.Array]] = []
         written: list[pa.Array] = []
         for start, rows, value_faults in self._payloads.read(values):
-            slots = columns_of(rows)
+            slots = _Slots(rows)
             del rows  # its memory is used again for the next chunk
-            arrays, field_faults = make_slots(self._makers, slots)
+            arrays, field_faults = make_slots(self._makers, list(map(slots.at, self._places)))
             parts.append(arrays)
             if self._time and self._time.written_column is None:
                 written.append(self._time.written(slots))
@@ -70,47 +73,55 @@ def _left_out(values: Values) -> tuple[pa.Array, Faults]:
     return pa.nulls(len(values), INSTANT), {}
 
 
-class _EventTimeSlot:
+class _Slots:
+    """The values of decoded rows by their place; those inside structs are taken out when first needed."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self._values: dict[Place, Values] = {(slot,): each for slot, each in enumerate(columns_of(rows))}
+
+    def at(self, place: Place) -> Values:
+        if place not in self._values:
+            name, structs = f"f{place[-1]}", self.at(place[:-1])
+            self._values[place] = [None if struct is None else getattr(struct, name) for struct in structs]
+        return self._values[place]
+
+
+class _EventTime:
     """Finds the event time among the slots of decoded rows, and reads it once.
 
-    `written_column` is the index of the column that holds it as written, `instant_column` of the one that
-    holds the instant; None where no top-level column does.
+    `written_column` is the index of a column that holds it as written, or None; `instant_columns` are those
+    that hold the instant.
     """
 
-    def __init__(self, event: EventTimeAt, wired: tuple[Column, ...], schema: pa.Schema) -> None:
-        self._event = event
-        self._slot, *self._below = _slots(wired, event.path)
-        self._arrow = pa.string() if event.reader.format is TimeFormat.ISO8601 else pa.int64()
-        own = schema.field(self._slot).type if len(event.path) == 1 and self._slot < len(schema) else None
-        self.written_column = self._slot if own == self._arrow else None
-        self.instant_column = self._slot if own == INSTANT else None
+    def __init__(self, event: EventTimeRule, columns: tuple[Column, ...], wired: tuple[Column, ...]) -> None:
+        type = event_time_type(event)
+        self._path, self._reader = event.path, TimeReader.of(type.written)
+        self._place, _ = _find(wired, event.path)
+        own = {index: column for index, column in enumerate(columns) if column.path == event.path}
+        arrow = columns_schema(columns).types
+        self.written_column = next((index for index in own if arrow[index] == self._reader.arrow), None)
+        self.instant_columns = [index for index, column in own.items() if column.type == type]
 
-    def written(self, slots: Sequence[Values]) -> pa.Array:
+    def written(self, slots: _Slots) -> pa.Array:
         """Return the event times as the records write them."""
-        values = slots[self._slot] if slots else ()
-        for slot in self._below:
-            values = [None if struct is None else getattr(struct, f"f{slot}") for struct in values]
-        return pa.array(values, self._arrow)
+        return pa.array(slots.at(self._place), self._reader.arrow)
 
     def read(self, batch: Read, parts: list[pa.Array]) -> None:
         """Read the event times of a batch; take them from `parts` where no column holds them as written."""
         if self.written_column is None:
-            written = pa.concat_arrays([self.written(()), *parts])
+            written = pa.concat_arrays([pa.array([], self._reader.arrow), *parts])
         else:
             written = batch.columns[self.written_column]
-        batch.event_time = read_event_times(written, self._event.reader, self._event.path)
-        if self.instant_column is not None:
-            batch.columns[self.instant_column] = batch.event_time[0].cast(INSTANT)
+        batch.event_time = read_event_times(written, self._reader, self._path)
+        for index in self.instant_columns:
+            batch.columns[index] = batch.event_time[0].cast(INSTANT)
 
 
-def _event_time_at(rules: Rules) -> EventTimeAt:
-    rule = rules.event_time
-    zone = ZoneInfo(rule.zone) if rule.path and rule.format is TimeFormat.ISO8601 else None
-    return EventTimeAt(path=rule.path, reader=TimeReader(format=rule.format, zone=zone))
-
-
-def _slots(columns: tuple[Column, ...], path: tuple[str, ...]) -> list[int]:
-    """Return the slot of each name in a path."""
-    index = next(index for index, column in enumerate(columns) if column.name == path[0])
-    inner = columns[index].type
-    return [index, *(_slots(inner.fields, path[1:]) if isinstance(inner, Struct) else ())]
+def _find(fields: tuple[Column, ...], path: tuple[str, ...]) -> tuple[Place, ColumnType]:
+    """Return the place that a path leads to, and the type that is there."""
+    slot = next(index for index, field in enumerate(fields) if field.name == path[0])
+    type = fields[slot].type
+    if len(path) == 1 or not isinstance(type, Struct):
+        return (slot,), type
+    place, inner = _find(type.fields, path[1:])
+    return (slot, *place), inner
