@@ -137,18 +137,21 @@ why() {
   awk '!NF || /(note|hint): |See above|Encountered error|No matching distribution|Could not build/ { next }
     /subprocess-exited|-unavailable$|metadata-generation|failed-wheel|[Ff]ailed (building|to build)/ { next }
     { sub(/^[^A-Za-z\/]+/, ""); last = $0 }
-    /Could not find a version|[a-z]Warning: / { lesser = $0; next }
-    /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED|no section headers/ { error = $0 }
+    /Could not find a version|[a-z]Warning: |Unable to lock directory/ { lesser = $0; next }
+    /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED|no section headers|parsing errors/ { error = $0 }
     END { print error ? error : lesser ? lesser : last }'
 }
 
 again() { # a command, tried again where it was the network that failed, or another's lock; sets cause
-  local attempt start lock='(get|to) lock |lock directory'
+  local attempt start code lock='(get|to) lock |lock directory'
   local passing="$lock|connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host "
   for attempt in {1..30}; do
     start=$(wc -l <"$log")
-    "$@" </dev/null >>"$log" 2>&1 && return
+    code=0
+    "$@" </dev/null >>"$log" 2>&1 || code=$?
+    ((code)) || return 0
     cause=$(tail -n "+$((start + 1))" "$log" | why)
+    [[ -n $cause ]] && ((code <= 128)) || cause="$1 ended with code $code; its last words: ${cause:-none}"
     [[ ${cause,,} =~ $lock ]] || ((attempt < 3)) && [[ ${cause,,} =~ $passing ]] && ((attempt < 30)) || return 1
     ((attempt > 3)) || say "trying again in $((attempt * 4)) s: $cause"
     sleep $((attempt < 4 ? attempt * 4 : 10))
@@ -178,8 +181,9 @@ found = {}
 for section in ("global", "install", ":env:"):  # the later one holds, as for pip
     for line in settings.stdout.splitlines():
         name, _, value = line.partition("=")
-        if name.startswith(section + ".") and name[len(section) + 1:] in kept:
-            found[name[len(section) + 1:]] = ast.literal_eval(value)
+        key = name.removeprefix(section + ".")
+        if name != key in kept:
+            found[key] = ast.literal_eval(value) or found.get(key, "")  # one that is empty holds nowhere
 for name, value in found.items():
     print("export PIP_" + name.replace("-", "_").upper() + "=" + shlex.quote(value))'
 

@@ -26,6 +26,7 @@ def main() -> None:
     archive = class_archive()
     new = archive.with_suffix(".new")
     new.unlink(missing_ok=True)
+    archive.unlink(missing_ok=True)  # Java writes none while it reads one
     at_exit = f"-XX:ArchiveClassesAtExit={quoted(new)}"
     options = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": at_exit}
     with Engine(options, {}, patience=PATIENCE) as engine:

@@ -22,6 +22,23 @@ def test_the_jvm_takes_its_classes_from_the_archive_that_set_up_made(engine: Eng
     assert str(class_archive().resolve()) in Path(f"/proc/{jvm_of(engine)}/maps").read_text()
 
 
+MAKES = """
+import sys
+from pathlib import Path
+from jobs.spark import class_archive, engine
+engine.class_archive = class_archive.class_archive = lambda: Path(sys.argv[1])
+class_archive.main()
+"""
+
+
+def test_an_archive_is_made_where_one_is(tmp_path: Path) -> None:
+    """As after an update of the jars: Java refuses to write one while it reads one, and none came again."""
+    archive = tmp_path / "classes.jsa"
+    archive.write_text("of other jars")
+    subprocess.run([sys.executable, "-c", MAKES, archive], check=True)
+    assert archive.stat().st_size > 1_000_000
+
+
 STARTS = """
 from jobs.spark.engine import Engine
 with Engine({"spark.master": "local[1]"}, {}) as engine:

@@ -469,6 +469,7 @@ def test_settings_that_install_elsewhere_do_not_reach_pip(machine: Machine) -> N
     "text, line",
     [
         ("[global]\ntimeout = 60s\n", "option timeout: invalid floating-point value: '60s'"),
+        ("[global]\noops\n", "pip.conf'"),
         ("index-url = https://user:pass@host/\n", "File contains no section headers."),
     ],
 )
@@ -479,6 +480,16 @@ def test_settings_that_pip_cannot_read_are_told_in_its_words(text: str, line: st
     code, said = machine.set_up(PIP_CONFIG_FILE=str(machine.folder / "pip.conf"))
     assert code == 2
     assert said[-2].endswith(line)
+
+
+def test_a_setting_that_is_empty_holds_nowhere(machine: Machine) -> None:
+    """As `ENV PIP_INDEX_URL=$PIP_INDEX_URL` makes it: the file's index was passed over, which pip obeys."""
+    machine.python("python3", "3.12")
+    (machine.folder / "pip.conf").write_text("[global]\nindex-url = a\ncert = b\n[install]\ncert =\n")
+    assert machine.set_up(PIP_CONFIG_FILE=str(machine.folder / "pip.conf"), PIP_INDEX_URL="")[0] == 0
+    heard = machine.heard("environment")
+    assert "PIP_INDEX_URL=a" in heard
+    assert "PIP_CERT=b" in heard
 
 
 def test_settings_that_say_where_packages_come_from_reach_pip(machine: Machine) -> None:
@@ -563,8 +574,13 @@ IVY = """:: problems summary ::
         (IVY, "Host x not found. url=x/x.pom", 3),
         ("OSError: [Errno 28] No space left on device\n\n", "OSError: [Errno 28] No space left on device", 1),
         ("something\nelse\n", "else", 1),
+        (
+            "E: Could not open lock (28: No space left on device)\nE: Unable to lock directory x\n",
+            "E: Could not open lock (28: No space left on device)",
+            1,
+        ),
     ],
-    ids=["network", "not found", "not built", "warned", "hashes", "ivy", "disk", "unknown"],
+    ids=["network", "not found", "not built", "warned", "hashes", "ivy", "disk", "unknown", "lock"],
 )
 def test_a_failure_is_told_by_the_one_line_that_matters(
     machine: Machine, output: str, line: str, attempts: int
@@ -575,6 +591,16 @@ def test_a_failure_is_told_by_the_one_line_that_matters(
     assert (code, said[-2]) == (2, f"set-up: {line}")
     assert str(machine.checkout / ".kafka-daily" / "setup.log") in said[-1]
     assert len(machine.heard("pip")) == attempts
+
+
+@pytest.mark.parametrize("words, told", [("", "none"), ("Building wheels", "Building wheels")])
+def test_a_program_that_a_signal_ends_is_told_by_its_number(words: str, told: str, machine: Machine) -> None:
+    """As pip that ran out of memory: the line was empty, or what it did last."""
+    machine.python("python3", "3.12")
+    machine.script("pip", f'#!/bin/bash\n[[ $2 == -c ]] || {{ echo "{words}"; kill -9 $$; }}\n')
+    code, said = machine.set_up()
+    assert code == 2
+    assert said[-2].endswith(f"bin/python ended with code 137; its last words: {told}")
 
 
 def test_a_home_that_cannot_be_written_is_named(machine: Machine) -> None:
