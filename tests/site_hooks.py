@@ -49,8 +49,10 @@ def _linked(path: str) -> Iterator[str]:
 
 
 def _target(path: str, link: str) -> str:
-    """Return the path in the repository that a link of a page leads to."""
-    return os.path.normpath(Path(path).parent / link)
+    """Return the path in the repository that a link of a page leads to; of a folder its first page."""
+    target = Path(os.path.normpath(Path(path).parent / link))
+    pages = sorted((ROOT / target).glob("*.md"))
+    return str(pages[0].relative_to(ROOT) if pages else target)
 
 
 def _relinked(path: str, here: str, link: re.Match[str]) -> str:
