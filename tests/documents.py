@@ -1,4 +1,4 @@
-"""Writes docs/CONFIG.md and docs/MANIFEST.md from the code: `python -m tests.documents`.
+"""Writes what docs/ has from the code (CONFIG, MANIFEST, the examples of TYPES): `python -m tests.documents`.
 
 Relies on the text below each field: of the config's schema, and of the values that a manifest is made of.
 tests/unit/project/test_documents.py fails where a file is not what this writes, or a field has no text.
@@ -31,6 +31,7 @@ from offsets.contract import Contract
 from offsets.manifest import FORMAT_VERSION, Manifest
 from offsets.manifest_text import LONG
 from offsets.ranges import Listing
+from tests import type_examples
 
 ROOT: Final = Path(__file__).parents[1]
 COMMAND: Final = ".kafka-daily/venv/bin/python -m tests.documents"
@@ -325,6 +326,7 @@ def laid_out(value: Any, before: str = "", after: str = "", depth: int = 0) -> I
 DOCUMENTS: Final[Mapping[Path, Callable[[], str]]] = {
     ROOT / "docs" / "CONFIG.md": config_reference,
     ROOT / "docs" / "MANIFEST.md": manifest_reference,
+    type_examples.PAGE: type_examples.type_reference,
 }
 
 if __name__ == "__main__":
