@@ -32,6 +32,7 @@ from offsets.manifest import FORMAT_VERSION, Manifest
 from offsets.manifest_text import LONG
 from offsets.ranges import Listing
 from tests import type_examples
+from tests.support.local_engine import RULES
 
 ROOT: Final = Path(__file__).parents[1]
 COMMAND: Final = ".kafka-daily/venv/bin/python -m tests.documents"
@@ -72,7 +73,12 @@ Do not edit it: edit the schema. [conf/example.yaml](../conf/example.yaml) is a 
 - **Paths** count from the folder of the configuration. `~` is not read.
 - **Durations** are `90s`, `15m`, `1h30m`, `30d`, `2w`, `250ms`, or ISO 8601's `PT1H`. **Sizes** are `256MiB`,
   `1GB` or a number of bytes. **Shares** are `0.1%` or `0.001`.
+- **Later** says whether a lake that has days takes another value. yes: from the next run on. asks: it changes
+  how records are read, so the next run ends with 25 until `--accept-contract` takes it. never: it needs a
+  new lake.
 """
+NEVER: Final = frozenset({("topic",), ("day", "first")})
+"""The keys that a lake keeps."""
 
 MANIFEST_INTRO: Final = """\
 # Every field of a manifest
@@ -133,12 +139,13 @@ def config_reference() -> str:
     examples = parse(COMMENTED_OUT.sub(r"\1", EXAMPLE.read_text(encoding="utf-8")), Problems())
     parts = [CONFIG_INTRO.format(command=COMMAND)]
     for path, section in sections(ConfigFile):
-        rows = [("key", "expected", "default", "example", "meaning")]
+        rows = [("key", "expected", "default", "later", "example", "meaning")]
         for name, field, meaning in keys(section):
             here = (*path, name)
             cells = (
                 field.description or "",
                 shown_default(field),
+                later(here),
                 shown_example(at(examples, here)),
                 meaning,
             )
@@ -164,6 +171,23 @@ def keys(section: type[Section]) -> Iterator[tuple[str, FieldInfo, str]]:
     for name, field in section.model_fields.items():
         if not section_of(field.annotation):
             yield name, field, docs.get(name, "")
+
+
+def later(path: tuple[str, ...]) -> str:
+    """Return whether a lake that has days takes another value of a key: yes, asks or never."""
+    if path in NEVER:
+        return "never"
+    return "asks" if path in contract_keys() else "yes"
+
+
+def contract_keys() -> set[tuple[str, ...]]:
+    """Return the keys that a contract is made of, by its own terms."""
+    terms = RULES.contract("UTC", date.min).terms
+    return {
+        (name, inner.removesuffix("_seconds")) if inner else (name,)
+        for name, term in terms.items()
+        for inner in (term if isinstance(term, dict) else ("",))
+    } - {("decoder",)}
 
 
 def at(tree: Tree, path: tuple[str, ...]) -> Tree:
