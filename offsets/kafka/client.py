@@ -435,7 +435,7 @@ class Broker:
                 do=advice_for(
                     refused.str(),
                     "Correct kafka.security, or ask for the rights to read the topic and to describe"
-                    " the groups kafka-daily-* (docs/SECURITY.md).",
+                    " the groups kafka-daily-*.",
                 ),
             ) from None
 
