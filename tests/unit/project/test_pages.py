@@ -106,6 +106,13 @@ def test_no_block_that_is_only_shown_holds_a_command() -> None:
     assert commands == []
 
 
+def test_each_fence_of_a_page_belongs_to_a_block() -> None:
+    """One that was glued to the next line made a block of what followed."""
+    for page in PAGES:
+        fences = [line for line in page.read_text(encoding="utf-8").splitlines() if "```" in line]
+        assert len(fences) == 2 * len(list(blocks(page))), page.name
+
+
 def test_each_block_that_is_not_run_says_why() -> None:
     not_run = [each for page in PAGES for each in blocks(page) if each.not_run]
     assert [each for each in not_run if len(each.not_run.split()) < 4] == []
