@@ -13,7 +13,12 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).parents[2]
-PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ELSEWHERE: Final = frozenset({"READ.md"})
+"""Pages whose blocks are run by tests of their own, such as those of readers."""
+PAGES: Final = [
+    ROOT / "README.md",
+    *(page for page in sorted((ROOT / "docs").glob("*.md")) if page.name not in ELSEWHERE),
+]
 BLOCK: Final = re.compile(
     r"^(?:<!-- (?P<note>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.M | re.S
 )

@@ -48,7 +48,7 @@ def topic() -> MemoryTopic:
         at = NOW - timedelta(minutes=minutes)
         made.produce(0, b"no JSON" if minutes == 2000 else _visit(minutes, at), at)
         if minutes == 1000:
-            made.produce(0, _visit(0, at - timedelta(days=2)), at)
+            made.produce(0, _visit(0, at - timedelta(days=1)), at)
     return made
 
 
@@ -92,6 +92,15 @@ def test_each_block_of_a_page_runs(page: Path, folder: Path) -> None:
     for each in blocks(page):
         if not each.not_run and each.language not in SHOWN:
             RUNNERS[each.language](each, folder)
+
+
+def test_the_pages_query_a_lake_with_a_late_row_and_an_invalid_one(folder: Path) -> None:
+    query = block("FAQ.md", "a day that grew").text
+    assert duckdb.sql(query).fetchall() == [(LOST, 1440, 1441), (LOST + timedelta(days=1), 1439, 1439)]
+    causes = duckdb.sql(block("LAKE.md", "causes").text)
+    assert [row[:2] for row in causes.project("cause, records").fetchall()] == [
+        ("Malformed JSON: invalid character", 1)
+    ]
 
 
 def test_no_block_that_is_only_shown_holds_a_command() -> None:
