@@ -183,11 +183,13 @@ def later(path: tuple[str, ...]) -> str:
 def contract_keys() -> set[tuple[str, ...]]:
     """Return the keys that a contract is made of, by its own terms."""
     terms = RULES.contract("UTC", date.min).terms
-    return {
-        (name, inner.removesuffix("_seconds")) if inner else (name,)
-        for name, term in terms.items()
-        for inner in (term if isinstance(term, dict) else ("",))
-    } - {("decoder",)}
+    paths: set[tuple[str, ...]] = set()
+    for name, term in terms.items():
+        inner = (
+            [(name, key.removesuffix("_seconds")) for key in term] if isinstance(term, dict) else [(name,)]
+        )
+        paths.update(inner)
+    return paths - {("decoder",)}
 
 
 def at(tree: Tree, path: tuple[str, ...]) -> Tree:

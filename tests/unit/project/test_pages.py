@@ -95,9 +95,9 @@ def test_each_block_of_a_page_runs(page: Path, folder: Path) -> None:
 
 
 def test_the_pages_query_a_lake_with_a_late_row_and_an_invalid_one(folder: Path) -> None:
-    query = block("FAQ.md", "a day that grew").text
-    assert duckdb.sql(query).fetchall() == [(LOST, 1440, 1441), (LOST + timedelta(days=1), 1439, 1439)]
-    causes = duckdb.sql(block("LAKE.md", "causes").text)
+    grown = _queried(block("FAQ.md", "a day that grew"))
+    assert grown.fetchall() == [(LOST, 1440, 1441), (LOST + timedelta(days=1), 1439, 1439)]
+    causes = _queried(block("LAKE.md", "causes"))
     assert [row[:2] for row in causes.project("cause, records").fetchall()] == [
         ("Malformed JSON: invalid character", 1)
     ]
@@ -183,9 +183,13 @@ def _python(block: PageBlock, folder: Path) -> None:
 
 
 def _sql(block: PageBlock, _: Path) -> None:
+    assert _queried(block).shape[0] > 0, f"{block.page}:{block.line} finds nothing"
+
+
+def _queried(block: PageBlock) -> duckdb.DuckDBPyRelation:
     found = duckdb.sql(block.text.replace("lake/orders/", "lake/visits/"))
     assert found is not None
-    assert found.shape[0] > 0, f"{block.page}:{block.line} finds nothing"
+    return found
 
 
 def _yaml(block: PageBlock, folder: Path) -> None:
