@@ -1,4 +1,4 @@
-"""Writes docs/CONFIG.md and docs/MANIFEST.md from the code: `python -m tests.documents`.
+"""Writes what docs/ has from the code (CONFIG, MANIFEST, the examples of TYPES): `python -m tests.documents`.
 
 Relies on the text below each field: of the config's schema, and of the values that a manifest is made of.
 tests/unit/project/test_documents.py fails where a file is not what this writes, or a field has no text.
@@ -31,6 +31,8 @@ from offsets.contract import Contract
 from offsets.manifest import FORMAT_VERSION, Manifest
 from offsets.manifest_text import LONG
 from offsets.ranges import Listing
+from tests import type_examples
+from tests.support.local_engine import RULES
 
 ROOT: Final = Path(__file__).parents[1]
 COMMAND: Final = ".kafka-daily/venv/bin/python -m tests.documents"
@@ -73,7 +75,12 @@ Do not edit it: edit the schema. [conf/example.yaml](../conf/example.yaml) is a 
 - **Paths** count from the folder of the configuration. `~` is not read.
 - **Durations** are `90s`, `15m`, `1h30m`, `30d`, `2w`, `250ms`, or ISO 8601's `PT1H`. **Sizes** are `256MiB`,
   `1GB` or a number of bytes. **Shares** are `0.1%` or `0.001`.
+- **Later** says whether a lake that has days takes another value. yes: from the next run on. asks: it changes
+  how records are read, so the next run ends with 25 until `--accept-contract` takes it. never: it needs a
+  new lake.
 """
+NEVER: Final = frozenset({("topic",), ("day", "first")})
+"""The keys that a lake keeps."""
 
 MANIFEST_INTRO: Final = """\
 # Every field of a manifest
@@ -134,12 +141,13 @@ def config_reference() -> str:
     examples = parse(COMMENTED_OUT.sub(r"\1", EXAMPLE.read_text(encoding="utf-8")), Problems())
     parts = [CONFIG_INTRO.format(command=COMMAND)]
     for path, section in described():
-        rows = [("key", "expected", "default", "example", "meaning")]
+        rows = [("key", "expected", "default", "later", "example", "meaning")]
         for name, field, meaning in keys(section):
             here = (*path, name)
             cells = (
                 field.description or "",
                 shown_default(field),
+                later(here),
                 shown_example(at(examples, here)),
                 meaning,
             )
@@ -173,6 +181,26 @@ def keys(section: type[Section]) -> Iterator[tuple[str, FieldInfo, str]]:
     for name, field in section.model_fields.items():
         if not section_of(field.annotation):
             yield field.alias or name, field, docs.get(name, "")
+
+
+def later(path: tuple[str, ...]) -> str:
+    """Return whether a lake that has days takes another value of a key: yes, asks or never."""
+    if path in NEVER:
+        return "never"
+    asking = contract_keys()
+    return "asks" if any(path[:length] in asking for length in range(1, len(path) + 1)) else "yes"
+
+
+def contract_keys() -> set[tuple[str, ...]]:
+    """Return the keys that a contract is made of, by its own terms."""
+    terms = RULES.contract("UTC", date.min).terms
+    paths: set[tuple[str, ...]] = {("record", "key")}  # a term of its own where it is used
+    for name, term in terms.items():
+        inner = (
+            [(name, key.removesuffix("_seconds")) for key in term] if isinstance(term, dict) else [(name,)]
+        )
+        paths.update(inner)
+    return paths - {("decoder",)}
 
 
 def at(tree: Tree, path: tuple[str, ...]) -> Tree:
@@ -335,6 +363,7 @@ def laid_out(value: Any, before: str = "", after: str = "", depth: int = 0) -> I
 DOCUMENTS: Final[Mapping[Path, Callable[[], str]]] = {
     ROOT / "docs" / "CONFIG.md": config_reference,
     ROOT / "docs" / "MANIFEST.md": manifest_reference,
+    type_examples.PAGE: type_examples.type_reference,
 }
 
 if __name__ == "__main__":

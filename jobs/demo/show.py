@@ -90,7 +90,7 @@ Kept: the broker at {broker.bootstrap_servers} (pid {broker.pid}) and {config.pa
   ./run.sh plan --config {config}
   rm -r {config.parent}/lake/date=*        then  ./run.sh run --config {config}
 To stop and remove them:
-  kill {broker.pid}; rm -r {broker.folder} {config.parent}
+  kill {broker.pid}; tail --pid={broker.pid} -f /dev/null; rm -r {broker.folder} {config.parent}
 """,
         markup=False,
     )

@@ -55,6 +55,7 @@ REFUSED = {
     KafkaError._SSL,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
 }
@@ -433,7 +434,8 @@ class Broker:
                 found=without_noise(refused.str(), self._secrets),
                 do=advice_for(
                     refused.str(),
-                    "Correct kafka.security, or ask for the right to read and describe the topic.",
+                    "Correct kafka.security, or ask for the rights to read the topic and to describe"
+                    " the groups kafka-daily-*.",
                 ),
             ) from None
 

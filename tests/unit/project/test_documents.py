@@ -66,7 +66,14 @@ def test_every_field_of_a_manifest_says_what_it_means() -> None:
 def test_every_key_has_an_example_in_the_reference() -> None:
     rows = [line.split(" | ") for line in documents.config_reference().splitlines() if line.startswith("| `")]
     assert len(rows) == len(LEAVES) + len(ColumnSection.model_fields)
-    assert [row[0] for row in rows if not row[3].strip()] == []
+    assert [row[0] for row in rows if not row[4].strip()] == []
+
+
+def test_each_term_of_the_contract_is_a_key_that_asks_or_that_a_lake_keeps() -> None:
+    asking = {(*path, name) for path, name, _ in LEAVES if documents.later((*path, name)) == "asks"}
+    terms = documents.contract_keys() - {("day", "first")}
+    assert {term for term in terms for path in asking if path[: len(term)] == term} == terms
+    assert documents.later(("lake", "path")) == documents.later(("invalid", "limit")) == "yes"
 
 
 def test_a_default_in_the_reference_reads_as_the_default() -> None:
