@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from jobs.lake.files import is_link, numbered_files, sha256_and_size
 from jobs.lake.late import amended_by, late_moves
-from jobs.lake.names import DAY_PREFIX, NFS, OURS, RUN, below, day_of, day_ref, in_day, last
+from jobs.lake.names import DAY_PREFIX, NFS, OURS, RUN, below, day_of, day_ref, in_day, last, late_source
 from jobs.lake.port import Lake
 from offsets.commit_log import build_first, read_manifest
 from offsets.errors import AuditFailed, DayExists, LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
@@ -280,7 +280,7 @@ def _describe_late_file(lake: Lake, history: History, topic: str, ref: str) -> D
         ) from error
     _require_belongs(lake, ref, times, history, topic)
     return DataFile(
-        path=f"_late/{ref}",
+        path=late_source(ref),
         verdict=Verdict.LATE,
         rows=back.rows,
         bytes=back.bytes,

@@ -75,8 +75,8 @@ def recommit(
         remade=(*carried_over.remade, *(file for file, _ in remade)),
     )
     moved = {file.path: written.path for file, written in named}
-    moved |= {names.last(file.path): written.path for file, written in remade}
-    shared = {names.last(amendment): amendment for amendment in carried_over.amendments}
+    moved |= {names.name_in_its_day(file.path): written.path for file, written in remade}
+    shared = {names.name_in_its_day(amendment): amendment for amendment in carried_over.amendments}
     contents = DayContents(moved=moved, shared=shared, texts=_texts(manifest))
     publish = lake.replace if lake.has_day(day) else lake.commit
     publish(staged, day, contents)

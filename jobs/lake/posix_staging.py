@@ -17,6 +17,10 @@ from jobs.lake.store import Store
 
 PROBE_NAME: Final = "links"
 """The link by which a run checks that the store has hard links."""
+BARRIER_NAME: Final = "not-committed.parquet"
+"""A file that is no Parquet, beside a day that is put together: a reader that searches all folders for
+`*.parquet` stops with an error that names it, and does not count the rows of a day that is not committed."""
+BARRIER: Final = b"This is no Parquet. The day beside this file is not committed: read date=*/*.parquet.\n"
 
 
 def describe_orphan(path: Path) -> Orphan | None:

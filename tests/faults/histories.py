@@ -325,7 +325,7 @@ class History:
     def _damage(self, day: date, damage: str, how: int) -> tuple[Path, str, bytes]:
         """Damage a day without the store's knowledge; return what repairs it."""
         folder = self.folder / f"date={day}"
-        files = sorted(path for path in folder.rglob("*.parquet") if path.is_file())
+        files = sorted(path for path in folder.rglob("*") if path.suffix in (".parquet", ".rows"))
         if damage == "gone":
             aside = self.folder.parent / "aside"
             shutil.rmtree(aside, ignore_errors=True)

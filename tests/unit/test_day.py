@@ -225,7 +225,7 @@ def test_headers_are_in_the_day_only_where_asked_for(lake: Path) -> None:
     (row,) = pq.read_table(file, partitioning=None).to_pylist()
     assert row["kafka_key"] == b"k"
     assert row["kafka_headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
-    (file,) = (lake / f"date={FIRST}" / "_invalid").glob("*.parquet")
+    (file,) = (lake / f"date={FIRST}" / "_invalid").glob("*.rows")
     (row,) = pq.read_table(file, partitioning=None).to_pylist()
     assert (row["value"], row["headers"]) == (b"{", [{"key": "x", "value": b"2"}])
 
