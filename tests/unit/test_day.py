@@ -110,15 +110,15 @@ def test_a_late_row_is_filed_under_the_day_that_it_belongs_to(lake: Path) -> Non
     manifest = run_day(pipeline(lake, topic), THIRD).manifest
     assert [place.of for _, place in sorted(places(lake).items())] == [FIRST, FIRST, SECOND]
     assert manifest.rows(Verdict.BEFORE_FIRST) == 1
-    assert {file.day for file in manifest.files} == {FIRST, SECOND}
+    assert {file.day for file in manifest.files if file.rows} == {FIRST, SECOND}
 
 
-def test_a_task_that_sees_late_rows_alone_writes_no_empty_file(lake: Path) -> None:
+def test_a_day_of_late_rows_alone_has_one_file_without_rows(lake: Path) -> None:
     topic = MemoryTopic()
     run_day(pipeline(lake, topic), FIRST)
     topic.produce(0, order(at(FIRST, 1)), at(SECOND, 1))
     manifest = run_day(pipeline(lake, topic), SECOND).manifest
-    assert [(file.verdict, file.rows) for file in manifest.files] == [(Verdict.LATE, 1)]
+    assert [(file.verdict, file.rows) for file in manifest.files] == [(Verdict.IN_DAY, 0), (Verdict.LATE, 1)]
 
 
 def test_skipped_tombstones_are_counted_and_lie_nowhere(lake: Path) -> None:
@@ -130,12 +130,13 @@ def test_skipped_tombstones_are_counted_and_lie_nowhere(lake: Path) -> None:
     assert places(lake) == {}
 
 
-def test_an_empty_day_commits_a_manifest_and_no_file(lake: Path) -> None:
+def test_an_empty_day_commits_a_manifest_and_a_file_without_rows(lake: Path) -> None:
     topic = MemoryTopic()
     engine = LocalEngine(topic)
     done = run_day(pipeline(lake, topic, engine=engine), FIRST)
-    assert files(lake) - {"_lock"} == {f"date={FIRST}/_manifest.json"}
-    assert done.manifest.files == ()
+    (file,) = done.manifest.files
+    assert file.rows == 0
+    assert files(lake) - {"_lock"} == {f"date={FIRST}/_manifest.json", f"date={FIRST}/{file.path}"}
     assert engine.jobs == 0, "an empty plan needs no Spark"
     assert places(lake) == {}
 
