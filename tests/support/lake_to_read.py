@@ -1,4 +1,4 @@
-"""A lake with all that a reader may meet: rows brought and set aside, invalid records, a day without rows.
+"""A lake with all that a reader may meet: late rows, invalid records, rows set aside, a day without rows.
 
 With `unfinished`, a run died at its last step, so that a whole day lies in staging that is not committed.
 """
