@@ -1,4 +1,4 @@
-"""Spark counts the rows of the days, as docs/READ.md says; `tests/unit/lake/test_readers.py` has the others."""
+"""Spark counts the rows of the days, as docs/READ.md says; tests/unit/lake/test_readers.py has the others."""
 
 from __future__ import annotations
 

@@ -96,6 +96,16 @@ def test_each_of_its_days_is_built_again_and_holds_what_it_held(
     assert problems(lake, topic) == []
 
 
+@pytest.mark.parametrize("day", [FIRST, SECOND, THIRD])
+def test_a_day_that_is_built_again_gives_its_own_files_todays_names(
+    lake: Path, topic: MemoryTopic, day: date
+) -> None:
+    assert list((lake / f"date={day}").glob("_*/**/*.parquet"))
+    rebuild(lake, topic, day)
+    assert not list((lake / f"date={day}").glob("_*/**/*.parquet"))
+    assert len(list((lake / f"date={day}").glob("_invalid/*.rows"))) == 1
+
+
 def test_a_move_that_was_begun_under_its_names_is_finished_under_them(lake: Path, topic: MemoryTopic) -> None:
     before = places(lake)
     (lake / SOURCE).parent.mkdir(parents=True, exist_ok=True)
