@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from jobs.lake.names import REMOVED
+from jobs.lake.names import REMOVED, STAGED_DAY
 from jobs.lake.port import Orphan
 from jobs.lake.refusals import store_errors
 from jobs.lake.store import Store
@@ -73,6 +73,9 @@ def discard(store: Store, staged: Path) -> None:
             renamed = staged.with_name(f"{REMOVED}{staged.name}")
             system.rename(staged, renamed)
         if stat.S_ISDIR(os.lstat(renamed).st_mode):
+            day = renamed / STAGED_DAY
+            if day.is_dir() and not day.is_symlink():
+                system.rmtree(day)  # before the barrier beside it
             system.rmtree(renamed)
         else:
             system.unlink(renamed)
