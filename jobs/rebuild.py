@@ -274,7 +274,7 @@ def _lost_for_good(lost: OffsetsLost, day: date) -> OffsetsLost:
         expected=lost.expected,
         found=lost.found,
         do=f"The old folder stays. Restore its manifest from a backup. Without one, move {DAY_PREFIX}{day} "
-        f"and all {DAY_PREFIX}*/late-{day}-* out of the lake, and run the day without --force: it says what "
+        f"and all {DAY_PREFIX}*/*late-{day}-* out of the lake, and run the day without --force: it says what "
         "to accept as lost. What the moved files hold of that is then there alone.",
         **{key: fact for key, fact in lost.facts.items() if key != "accept"},
     )

@@ -111,7 +111,7 @@ class CauseCount:
     """The offset of that one."""
 
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING
 
 from jobs.lake.files import is_link, numbered_files, sha256_and_size
 from jobs.lake.late import amended_by
-from jobs.lake.names import DAY_PREFIX, NFS, OURS, RUN, below, day_of, day_ref, in_day, last
+from jobs.lake.names import (
+    DAY_PREFIX,
+    NFS,
+    OURS,
+    RUN,
+    below,
+    day_of,
+    day_ref,
+    in_day,
+    last,
+    late_source,
+)
 from jobs.lake.port import Lake
 from offsets.commit_log import read_manifest
 from offsets.errors import AuditFailed, DayExists, LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
@@ -80,7 +91,7 @@ def find_carried_over(lake: Lake, history: History, topic: str) -> CarriedOver:
         refs = (target, in_day(manifest.day.date, file.path))
         if intact := _find_intact(lake, refs, file, remade.get(target)):
             ref, entry = intact
-            shared[last(ref)] = ref
+            shared[last(target)] = ref
             still_remade += [entry] if entry is not file else []
         else:
             owners[target] = manifest
@@ -273,7 +284,7 @@ def _describe_late_file(lake: Lake, history: History, topic: str, ref: str) -> D
         ) from error
     _require_belongs(lake, ref, times, history, topic)
     return DataFile(
-        path=f"_late/{ref}",
+        path=late_source(ref),
         verdict=Verdict.LATE,
         rows=back.rows,
         bytes=back.bytes,

@@ -106,8 +106,7 @@ def _name_files(
         key=lambda file: (
             -order.index(file.verdict),
             str(file.day),
-            file.offsets[0].partition,
-            file.offsets[0].from_offset,
+            [(part.partition, part.from_offset) for part in file.offsets[:1]],
         ),
     )
     named = []

@@ -25,6 +25,7 @@ from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.day.plan import PlannedRun, tasks_of
 from jobs.day.sizing import piece_rows, sample_is_useful
+from jobs.lake.files import numbered_files
 from jobs.lake.names import STAGED_DAY
 from jobs.lake.port import LockHolder
 from jobs.stages import DayStages, Stage
@@ -33,6 +34,7 @@ from offsets.day_plan import DayPlan, Span
 from offsets.kafka.recheck import prove_gaps, recheck
 from offsets.manifest import Gaps
 from offsets.ranges import Offsets
+from offsets.verdict import Verdict
 
 if TYPE_CHECKING:
     from jobs.day.audit import Audited
@@ -182,9 +184,13 @@ def _with_sampled_size(pipeline: Pipeline, planned: PlannedRun, spec: TaskSpec) 
 def audit_day(
     pipeline: Pipeline, plan: DayPlan, results: list[TaskResult], staged: str, *, few_invalid: bool = True
 ) -> Audited:
-    """Merge small files, audit plan, results and files, and check the topic once more."""
+    """Merge small files, audit plan, results and files, and check the topic once more.
+
+    A day without rows gets a file without rows, so that readers of the day find one, and its columns.
+    """
     from jobs.day.audit import audit, require_few_invalid
-    from jobs.task.parquet_writer import read_back
+    from jobs.record.decode import day_schema
+    from jobs.task.parquet_writer import read_back, write_empty
     from jobs.task.small_files import merge_small_files
 
     settings = pipeline.settings
@@ -195,6 +201,9 @@ def audit_day(
     files = merge_small_files(
         pipeline.lake, written, f"{staged}/merged", options, settings.lake.min_file_size
     )
+    if not any(file.verdict is Verdict.IN_DAY for file in files):
+        new_file = numbered_files(pipeline.lake, f"{staged}/empty")
+        files.append(write_empty(new_file, day_schema(settings.rules), options))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         reread = {file.path: pool.submit(read_back, pipeline.lake, file.path) for file in files}
         try:

@@ -20,7 +20,9 @@ from pyroaring import BitMap64
 
 from jobs.demo.locations import Place, Where
 
-LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-[^/]+-\d+\.parquet")
+LATE_NAME: Final = re.compile(r"(?:part-)?late-(\d{4}-\d\d-\d\d)-[^/]+-\d+\.(?:parquet|rows)")
+"""The late files of today, and those of manifests up to format 3, whose names begin with `late-`."""
+SUFFIXES: Final = (".parquet", ".rows")
 COUNTED: Final = {"skipped": Where.SKIPPED, "before_first": Where.BEFORE_FIRST}
 
 
@@ -113,13 +115,18 @@ def rows_of(lake: Path, history: History, *, moving: bool) -> Iterator[Row]:
     old name, its new one, or both.
     """
     under_way = f"date={history.days[-1]}/" if moving and history.days else None
-    for path in sorted(lake.glob("date=*/**/*.parquet")):
+    for path in parquet_files(lake):
         name = path.relative_to(lake).as_posix()
         target = history.targets.get(name)
         if target is None or under_way is None or not name.startswith(under_way):
             yield from _rows(path, _borne_out(Path(name), history.targets))
         elif not ((lake / target).exists() and path.samefile(lake / target)):
             yield from _rows(path, _borne_out(Path(target), history.targets))
+
+
+def parquet_files(lake: Path) -> list[Path]:
+    """List the Parquet files of all days, also those whose names hide them from readers."""
+    return sorted(path for path in lake.glob("date=*/**/*") if path.suffix in SUFFIXES)
 
 
 def _borne_out(path: Path, targets: Mapping[str, str]) -> Place:
@@ -133,12 +140,12 @@ def place_of(path: Path) -> Place:
     """Return what a file's rows are, from its path below the lake and the promised names."""
     day = _dated(path.parts[0])
     match path.parts[1:]:
-        case [name] if name.startswith("part-"):
+        case [name] if name.endswith(".parquet") and (run := _brought_by(name)):
+            return Place(Where.AMENDED, run, day)
+        case [name] if name.startswith("part-") and name.endswith(".parquet"):
             return Place(Where.IN_DAY, day)
         case ["_invalid", name] if name.startswith("invalid-"):
             return Place(Where.INVALID, day)
-        case [name] if run := _brought_by(name):
-            return Place(Where.AMENDED, run, day)
         case ["_late", happened, name] if _brought_by(name) == day:
             return Place(Where.LATE, day, _dated(happened))
         case _:

@@ -15,13 +15,20 @@ STAGED_DAY: Final = "day"
 """The folder in a run's staging where a day is put together; after an exchange it holds the old day."""
 REMOVED: Final = "removed."
 """The prefix of a staging folder that is being removed."""
-LATE_NAME: Final = re.compile(r"late-(\d{4}-\d\d-\d\d)-")
-"""The start of a late file's name, with the day whose run brought it."""
+DAY_ROWS: Final = ".parquet"
+"""The end of the name of a file whose rows are of the day that it lies in, and of no other file."""
+ASIDE: Final = ".rows"
+"""The end of the name of any other Parquet file: no reader that searches folders takes it for rows."""
+LATE_NAME: Final = re.compile(r"(?:part-)?late-(\d{4}-\d\d-\d\d)-")
+"""The start of a late file's name, with the day whose run brought it; no `part-` up to manifest format 3."""
 OURS: Final = re.compile(
-    r"part-[^/]*\.parquet|_invalid/invalid-[^/]*\.parquet|_late/date=[^/]*/late-[^/]*\.parquet"
+    r"part-(?!late-)[^/]*\.parquet"
+    r"|_invalid/invalid-[^/]*\.(?:rows|parquet)"
+    r"|_late/date=[^/]*/(?:part-)?late-[^/]*\.(?:rows|parquet)"
 )
-"""The names that a run uses for files, to recognise them in a day without a manifest."""
-RUN: Final = re.compile(r"-\d{8}T\d{6}-[0-9a-f]{6}-\d+\.parquet$")
+"""The names that a run uses for files, now and up to manifest format 3, to recognise them in a day without
+a manifest."""
+RUN: Final = re.compile(r"-\d{8}T\d{6}-[0-9a-f]{6}-\d+\.(?:rows|parquet)$")
 """The end of such a name, with the run's id, which shows that a file with an unreadable footer is ours."""
 NFS: Final = re.compile(r"\.nfs[0-9a-f]{16,}")
 """NFS's name for a file that was removed while it was open; it disappears by itself."""
@@ -39,22 +46,33 @@ def in_day(day: date, name: str) -> str:
 
 def part_name(run_id: str, number: int) -> str:
     """Return the name of a file of the day's own rows."""
-    return f"part-{run_id}-{number:05d}.parquet"
+    return f"part-{run_id}-{number:05d}{DAY_ROWS}"
 
 
 def invalid_name(run_id: str, number: int) -> str:
     """Return the name of a file of invalid records."""
-    return f"_invalid/invalid-{run_id}-{number:05d}.parquet"
+    return f"_invalid/invalid-{run_id}-{number:05d}{ASIDE}"
 
 
 def late_name(into: date, by: date, run_id: str, number: int) -> str:
     """Return the name of a file of late rows of day `into`, in the folder of `by`, whose run read them."""
-    return f"_late/{day_ref(into)}/late-{by}-{run_id}-{number:05d}.parquet"
+    return f"_late/{day_ref(into)}/part-late-{by}-{run_id}-{number:05d}{ASIDE}"
 
 
 def late_target(into: date, name: str) -> str:
-    """Return the reference of a late file in the day that it belongs to."""
-    return in_day(into, last(name))
+    """Return the reference of a late file in its day, where it sorts after the day's own files."""
+    return in_day(into, name_in_its_day(name))
+
+
+def name_in_its_day(ref: str) -> str:
+    """Return the name that a late file has in the day that it belongs to, wherever it lies now."""
+    return last(ref) if ref.endswith(DAY_ROWS) else last(ref).removesuffix(ASIDE) + DAY_ROWS
+
+
+def late_source(target: str) -> str:
+    """Return the name that a late file had in the folder of its run, by its reference in its day."""
+    by_format_3 = last(target).startswith("late-")
+    return f"_late/{target if by_format_3 else target.removesuffix(DAY_ROWS) + ASIDE}"
 
 
 def brought_by(ref: str) -> date | None:

@@ -22,7 +22,7 @@ from typing import Final
 from jobs.lake.names import DAY_PREFIX, LATE_NAME, STAGED_DAY, STAGING_NAME, day_ref, in_day, parent
 from jobs.lake.port import DayContents, Entry, LockHolder, Orphan
 from jobs.lake.posix_file import PosixFile
-from jobs.lake.posix_staging import PROBE_NAME, describe_orphan, discard
+from jobs.lake.posix_staging import BARRIER, BARRIER_NAME, PROBE_NAME, describe_orphan, discard
 from jobs.lake.refusals import store_errors
 from jobs.lake.store import NO_LINKS, Store
 from offsets.errors import DayExists, LakeLocked, LedgerBroken, StoreFailed
@@ -321,6 +321,9 @@ class PosixLake:
         outer = self.root / staged
         folder = outer / STAGED_DAY
         self._store.make_folder(folder)
+        # from here on names in staging end in .parquet, since the commit is one rename of the whole folder
+        self._write_text(f"{staged}/{BARRIER_NAME}", BARRIER)
+        self._store.sync_folder(outer)
         for name, ref in contents.moved.items():
             self._store.make_inner_folder((folder / name).parent, outer)
             self._store.move(self.root / ref, folder / name)
@@ -328,11 +331,15 @@ class PosixLake:
             self._store.make_inner_folder((folder / name).parent, outer)
             self._store.link(self.root / ref, folder / name)
         for name, text in contents.texts.items():
-            file = PosixFile(folder / name, f"{staged}/{STAGED_DAY}/{name}", self._store.system)
-            file.write(text)
-            file.make_durable()
+            self._write_text(f"{staged}/{STAGED_DAY}/{name}", text)
         self._store.sync_all(folder)
         return folder
+
+    def _write_text(self, ref: str, text: bytes) -> None:
+        """Write a small file, and make its contents durable."""
+        file = PosixFile(self.root / ref, ref, self._store.system)
+        file.write(text)
+        file.make_durable()
 
     def bring(self, source: str, target: str) -> bool:
         """Bring a late file to its day: link, sync the day's folder, unlink, sync; each step is idempotent.

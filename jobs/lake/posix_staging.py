@@ -10,13 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from jobs.lake.names import REMOVED
+from jobs.lake.names import REMOVED, STAGED_DAY
 from jobs.lake.port import Orphan
 from jobs.lake.refusals import store_errors
 from jobs.lake.store import Store
 
 PROBE_NAME: Final = "links"
 """The link by which a run checks that the store has hard links."""
+BARRIER_NAME: Final = "not-committed.parquet"
+"""A file that is no Parquet, beside a day that is put together: a reader that searches all folders for
+`*.parquet` stops with an error that names it, and does not count the rows of a day that is not committed."""
+BARRIER: Final = b"This is no Parquet. The day beside this file is not committed: read date=*/*.parquet.\n"
 
 
 def describe_orphan(path: Path) -> Orphan | None:
@@ -69,6 +73,9 @@ def discard(store: Store, staged: Path) -> None:
             renamed = staged.with_name(f"{REMOVED}{staged.name}")
             system.rename(staged, renamed)
         if stat.S_ISDIR(os.lstat(renamed).st_mode):
+            day = renamed / STAGED_DAY
+            if day.is_dir() and not day.is_symlink():
+                system.rmtree(day)  # before the barrier beside it
             system.rmtree(renamed)
         else:
             system.unlink(renamed)

@@ -128,7 +128,7 @@ def amendments(
 
 def state_of(manifest: Manifest) -> str:
     """Return a committed day's state in one word."""
-    return "lossy" if manifest.lossy else "complete" if manifest.files else "empty"
+    return "lossy" if manifest.lossy else "complete" if any(file.rows for file in manifest.files) else "empty"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -55,6 +55,8 @@ def row_problems(lake: Files, named: NamedFile, back: ReadBack, days: Mapping[da
 def _day_problems(named: NamedFile, back: ReadBack, days: Mapping[date, Day]) -> Iterator[str]:
     day = days.get(named.filed_under)
     low, high = back.event_time_min, back.event_time_max
+    if not back.rows:
+        return
     if low is None or high is None:
         yield f"{named.place}: has rows without an event time"
     elif day is not None and not micros(day.start) <= low <= high < micros(day.end):

@@ -126,7 +126,7 @@ def run(bootstrap_servers: str, topic: str, first: date, target: str, folder: Pa
     peak, told = watched(
         ["-m", "jobs", "run", "--date", str(first), "--json"], {"KAFKA_DAILY_CONFIG": str(config)}
     )
-    files = [path.stat().st_size for path in lake.glob("date=*/part-*.parquet")]
+    files = [path.stat().st_size for path in lake.glob("date=*/part-2*.parquet")]
     sizes = ", ".join(f"{size / MIB:.1f}" for size in files)
     steps = ", ".join(f"{step} {took:.1f}" for step, took in told["days"][0]["seconds"].items())
     print(f"{topic}: {peak}; files of {sizes} MiB; seconds: {steps}", flush=True)

@@ -280,11 +280,11 @@ class History:
             between = [n for n in range(1, len(self.lake.days) - 1) if not self.lake.days[n + 1].lossy]
             at, damage = (between[0], damage) if between else (at, "")
         day = self.lake.days[at].day.date
-        amended = sorted(self.folder.glob("date=*/late-*"))
+        amended = sorted(self.folder.glob("date=*/part-late-*"))
         late = amended[how % len(amended)] if damage == "late" and amended else None
         damage = "cut" if damage == "late" and not late else damage
         if late:  # its day is rebuilt, or the one that brought it
-            day = date.fromisoformat(late.name[5:15] if how & 32 else late.parent.name[5:])
+            day = date.fromisoformat(late.name[10:20] if how & 32 else late.parent.name[5:])
             at = self._days().index(day)
         rules = self.lake.days[at + 1 if damage == "gone" else at].request.rules
         expected = self.lake.rebuild(self.known, day, self.rules, gone=damage == "gone")
@@ -335,7 +335,11 @@ class History:
     def _damage(self, day: date, damage: str, how: int, late: Path | None) -> tuple[Path, str, bytes]:
         """Damage a day, or a late file, without the store's knowledge; return what repairs it."""
         folder = self.folder / f"date={day}"
-        files = [late] if late else sorted(path for path in folder.rglob("*.parquet") if path.is_file())
+        files = (
+            [late]
+            if late
+            else sorted(path for path in folder.rglob("*") if path.suffix in (".parquet", ".rows"))
+        )
         if damage == "gone":
             aside = self.folder.parent / "aside"
             shutil.rmtree(aside, ignore_errors=True)
@@ -355,7 +359,7 @@ class History:
 
     def _restore(self, saved: tuple[Path, str, bytes]) -> None:
         path, name, text = saved
-        if name.startswith("late-") and not self._named(path):
+        if name.startswith("part-late-") and not self._named(path):
             return  # its owner was rebuilt, and brought the rows in another file
         if name == "gone":
             shutil.copytree(self.folder.parent / "aside", path)
@@ -409,7 +413,7 @@ class History:
             name: digest
             for name, digest in self.before.items()
             if not any(name.startswith(f"date={other}/") for other in {day, *rebuilt})
-            and (name in named or not any(f"/late-{other}-" in name for other in rebuilt))
+            and (name in named or not any(f"/part-late-{other}-" in name for other in rebuilt))
         }
         check(self.seen(lake, moving=False))
 

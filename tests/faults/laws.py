@@ -62,7 +62,7 @@ class Reader:
         stat = path.stat()
         key = stat.st_ino, stat.st_size, stat.st_mtime_ns
         if key not in self._known:
-            rows = tuple(self._rows(path)) if path.suffix == ".parquet" else ()
+            rows = tuple(self._rows(path)) if path.suffix in (".parquet", ".rows") else ()
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
             self._known[key] = File(stat.st_ino, stat.st_size, digest, rows)
         return self._known[key]

@@ -110,7 +110,7 @@ class Story:
         folders = [f"date={day}" for day in self.days[:count]]
         own, amended = ({day: set[Coordinate]() for day in folders} for _ in range(2))
         for path in self.lake(count).glob("date=*/*.parquet"):
-            (own if path.name.startswith("part-") else amended)[path.parent.name].update(_rows(path))
+            (amended if "late-" in path.name else own)[path.parent.name].update(_rows(path))
         return own, amended
 
     def files(self, lake: Path) -> Iterator[tuple[str, object]]:
@@ -205,8 +205,8 @@ class Reader:
 
     def _look_at(self, day: str, names: list[str]) -> Counter[Coordinate]:
         seen = {name: _rows(self.lake / day / name) for name in names if name.endswith(".parquet")}
-        own = Counter(row for name, rows in seen.items() if name.startswith("part-") for row in rows)
-        late = Counter(row for name, rows in seen.items() if name.startswith("late-") for row in rows)
+        own = Counter(row for name, rows in seen.items() if "late-" not in name for row in rows)
+        late = Counter(row for name, rows in seen.items() if "late-" in name for row in rows)
         assert own.keys() == self._own[day], f"half of {day}"
         assert "_manifest.json" in names, f"no manifest in {day}"
         assert late.keys() <= self._amended[day], f"rows of another day in {day}"

@@ -39,7 +39,7 @@ def look(history: History) -> Seen:
 
 
 def a_file(history: History, day: date, prefix: str) -> Path:
-    return next((history.folder / f"date={day}").glob(f"{prefix}-*.parquet"))
+    return min((history.folder / f"date={day}").glob(f"{prefix}-*.parquet"))
 
 
 def edited(day: date, edit: Callable[[Any], object]) -> Breaks:
@@ -96,7 +96,7 @@ BROKEN: dict[Law, Breaks] = {
     laws.no_coordinate_twice: doubled,
     laws.every_record_has_its_place: in_another_day("part"),
     laws.rows_hold_what_was_produced: of_another_record,
-    laws.amended_rows_are_of_their_day: in_another_day("late"),
+    laws.amended_rows_are_of_their_day: in_another_day("part-late"),
     laws.files_are_those_that_were_committed: edited(
         SECOND, lambda manifest: manifest["files"][0].update(sha256="0")
     ),

@@ -440,7 +440,7 @@ def _the_next_day_right_after_the_kill() -> None:
 
 
 def _no_late_file(lake: Path) -> None:
-    assert not list(lake.glob("date=*/_late/**/*.parquet")), "late rows still wait"
+    assert not list(lake.glob("date=*/_late/**/*.rows")), "late rows still wait"
 
 
 def _play_until_killed(history: History) -> None:
@@ -471,7 +471,7 @@ def _moves_and_a_loss_of_power() -> None:
                         finish_moves(history.on_store, manifest)
                     history.store.power_loss(keeps)
                     finish_moves(history.on_store, manifest)
-                    amended = history.folder.glob(f"date=*/late-{THIRD}-*")
+                    amended = history.folder.glob(f"date=*/part-late-{THIRD}-*")
                     left = sum(len(history.reader.read(path).rows) for path in amended)
                     assert left == rows, f"{rows - left} late rows are gone"
         finally:

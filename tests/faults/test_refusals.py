@@ -117,8 +117,8 @@ def test_a_store_without_links_can_set_late_rows_aside(error: int, tmp_path: Pat
     done = trial.run(late=Late.SET_ASIDE)
     assert trial.store.injected == 0
     assert done.amended == {}
-    assert len(list(trial.lake.glob("date=*/_late/*/*.parquet"))) == 2
-    assert not list(trial.lake.glob("date=*/late-*"))
+    assert len(list(trial.lake.glob("date=*/_late/*/*.rows"))) == 2
+    assert not list(trial.lake.glob("date=*/part-late-*"))
 
 
 def test_a_lake_that_lost_its_links_after_the_commit_says_so_until_it_has_them_again(tmp_path: Path) -> None:

@@ -482,8 +482,8 @@ def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Fault(at=2, of=frozenset({"link"}))
     )  # the first link is a trial whether the store has links
     assert trial.committed
-    assert len(list(trial.lake.glob("date=2026-05-21/_late/*/*.parquet"))) == 20
-    assert not list(trial.lake.glob("date=*/late-*"))
+    assert len(list(trial.lake.glob("date=2026-05-21/_late/*/*.rows"))) == 20
+    assert not list(trial.lake.glob("date=*/part-late-*"))
     return trial.lake
 
 

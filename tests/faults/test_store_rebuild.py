@@ -173,7 +173,7 @@ class Mending(Rebuild):
         if number == LOST:
             shutil.rmtree(self.lake / f"date={self.day}")
         else:
-            (damaged,) = self.lake.glob(f"date={self.story.days[OLDEST]}/late-*")
+            (damaged,) = self.lake.glob(f"date={self.story.days[OLDEST]}/part-late-*")
             table = pq.ParquetFile(damaged).read()
             pq.write_table(table, damaged, compression="none")  # readable, and not what was committed
         self.store.reload()

@@ -230,8 +230,8 @@ def test_a_driver_killed_at_each_step_that_its_log_names_leaves_what_a_rerun_mak
             assert command(config, *last).code == 0
             with suppress(ProcessLookupError):
                 os.killpg(driver.pid, signal.SIGKILL)
-        assert not list(lake.glob("date=*/_late/**/*.parquet"))
-        assert list(lake.glob(f"date={DAYS[0]}/late-{DAYS[1]}-*.parquet"))
+        assert not list(lake.glob("date=*/_late/**/*.rows"))
+        assert list(lake.glob(f"date={DAYS[0]}/part-late-{DAYS[1]}-*.parquet"))
         assert_exact(lake, words, [night(day) for day in DAYS])
 
 
@@ -292,7 +292,7 @@ def _write_on(lake: Path, ready: Event, over: Event, told: SimpleQueue[dict[str,
 
 def assert_whole_or_absent(lake: Path) -> None:
     """Every day holds what its manifest names, late files here or where they go; all else lies in staging."""
-    lie = {path.relative_to(lake).as_posix(): path for path in lake.glob("date=*/**/*.parquet")}
+    lie = {path.relative_to(lake).as_posix(): path for path in lakes.parquet_files(lake)}
     for document in lakes.manifests(lake):
         for file in document["files"]:
             source = lie.pop(f"date={document['day']['date']}/{file['path']}", None)

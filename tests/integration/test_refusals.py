@@ -159,7 +159,7 @@ def test_a_contract_that_changed(empty: Path, command: Command, lake: Path) -> N
             lambda text: text.replace(b'"seen_until": 0', b'"seen_until": 1', 1),
             "a checksum that does not fit",
         ),
-        (lambda text: text.replace(b'"format_version": 3', b'"format_version": 4'), "found format 4"),
+        (lambda text: text.replace(b'"format_version": 4', b'"format_version": 5'), "found format 5"),
         (lambda text: b"", "no JSON"),
         (lambda text: b"\x00" * len(text), "no JSON"),
     ],

@@ -173,7 +173,7 @@ def _lake_of(folder: Path, count: int, *, killed_before_moving: bool = False) ->
                 patched.setattr(PosixLake, "bring", _killed)
             run_day(pipeline(lake, topic, late=Late.AMEND), day)
     shutil.rmtree(lake / "_staging", ignore_errors=True)
-    assert bool(list(lake.glob("date=*/_late/**/*.parquet"))) == killed_before_moving
+    assert bool(list(lake.glob("date=*/_late/**/*.rows"))) == killed_before_moving
     return lake
 
 

@@ -1,4 +1,4 @@
-"""A day without records is a day: committed with a manifest and no file, and without Spark."""
+"""A day without records is a day: committed with a manifest and a file without rows, and without Spark."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ def test_a_topic_without_records_gives_empty_days(
     for day in (FIRST, NEXT):
         run_day(replace(pipeline(name), engine=no_engine), day)
         document = lakes.manifest(lake, day)
-        assert [path.name for path in (lake / f"date={day}").iterdir()] == ["_manifest.json"]
-        assert (document["files"], document["tally"]) == ([], [])
+        (file,) = document["files"]
+        assert {path.name for path in (lake / f"date={day}").iterdir()} == {"_manifest.json", file["path"]}
+        assert (file["rows"], document["tally"]) == (0, [])
     found = command(configured(name), "status", "--json")
     assert found.out.count('"state": "empty"') == 2
 

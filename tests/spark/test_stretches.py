@@ -76,7 +76,7 @@ def test_odd_stamps_of_all_kinds_are_settled_once_and_stop_no_day(
     left = {(part, 23) for part, stamp in enumerate(odd) if stamp > 0}
     assert held.keys() == {(part, at) for part in range(len(odd)) for at in range(24)} - left
     assert {at for (_, at), place in held.items() if place.fate is Fate.INVALID} == {5, 11, 17, 23}
-    for path in lake.glob("date=*/_invalid/*.parquet"):
+    for path in lake.glob("date=*/_invalid/*.rows"):
         table = pq.ParquetFile(path).read()
         for row in table.drop_columns(["kafka_timestamp"]).to_pylist():
             assert row["cause"].startswith("Event time more than")
@@ -88,7 +88,7 @@ def test_odd_stamps_of_all_kinds_are_settled_once_and_stop_no_day(
 
     told = pipeline(name, config)
     assert verify(told.lake, None, lambda done, total: None, Level.KAFKA, told.broker).problems == ()
-    next(lake.glob(f"date={FIRST}/_invalid/*.parquet")).unlink()
+    next(lake.glob(f"date={FIRST}/_invalid/*.rows")).unlink()
     rebuild_day(told, FIRST)
     assert lakes.places(lake) == held
 

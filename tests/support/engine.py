@@ -154,7 +154,7 @@ def pipeline(request: pytest.FixtureRequest, configured: Configured) -> Iterator
                 lake=PosixLake(settings.lake.path),
                 broker=lambda: client,
                 engine=lambda: borrowed,
-                run_id=f"run{next(_RUNS):04d}",
+                run_id=f"20260401T000000-{next(_RUNS):06x}",
                 accept=accept or Accept(),
                 now=(lambda: now) if now else (lambda: datetime.now(UTC)),
             )

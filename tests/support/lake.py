@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from pyroaring import BitMap64
 
 from jobs.demo import lakefiles
+from jobs.demo.lakefiles import parquet_files as parquet_files
 from jobs.demo.locations import Where
 from tests.reference import Coordinate, Fate, Place
 
@@ -31,7 +32,7 @@ IN_FILES: Final = frozenset(FATES.values())
 
 def coordinates(lake: Path) -> Iterator[tuple[Coordinate, Place]]:
     """Yield every row that a reader can find, except in staging."""
-    for path in sorted(lake.glob("date=*/**/*.parquet")):
+    for path in parquet_files(lake):
         place = place_of(path.relative_to(lake))
         # one file, never a folder: pyarrow would add columns from the path
         table = pq.ParquetFile(path).read(columns=["kafka_partition", "kafka_offset"])
@@ -59,7 +60,7 @@ def files(lake: Path) -> set[str]:
 
 def late_paths(lake: Path, by: date) -> list[Path]:
     """List the late files that a day's run brought to earlier days."""
-    return sorted(lake.glob(f"date=*/late-{by}-*"))
+    return sorted(lake.glob(f"date=*/part-late-{by}-*"))
 
 
 def places(lake: Path) -> dict[Coordinate, Place]:
@@ -84,7 +85,7 @@ def rows(lake: Path, day: date, pattern: str = "*.parquet") -> dict[Coordinate, 
 
 def invalid(lake: Path, day: date) -> dict[Coordinate, dict[str, Any]]:
     """Return the invalid rows of a day's run."""
-    return rows(lake, day, "_invalid/*.parquet")
+    return rows(lake, day, "_invalid/*.rows")
 
 
 def manifest(lake: Path, day: date) -> dict[str, Any]:

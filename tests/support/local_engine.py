@@ -225,7 +225,7 @@ def pipeline(
         lake=PosixLake(lake, Store(system)),
         broker=lambda: topic,
         engine=lambda: used,
-        run_id=f"run{next(_RUNS):04d}",
+        run_id=f"20260401T000000-{next(_RUNS):06x}",
         accept=accept or Accept(),
         now=lambda: now,
     )

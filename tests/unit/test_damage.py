@@ -12,6 +12,7 @@ import structlog
 
 from jobs.config import Late
 from jobs.daily import run_day
+from jobs.lake.names import late_source
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store
 from jobs.rebuild import rebuild_day
@@ -21,6 +22,7 @@ from offsets.days import day_in
 from offsets.errors import LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
 from offsets.manifest_text import MANIFEST_NAME
 from tests.support.lake import places
+from tests.support.lake_parts import part
 from tests.support.local_engine import ZONE, order, pipeline, settings
 from tests.support.memory_topic import MemoryTopic
 from tests.support.unprivileged import folder_of_nobody, unprivileged
@@ -50,8 +52,13 @@ def lake(topic: MemoryTopic, tmp_path: Path) -> Path:
 
 
 def late_file(lake: Path, by: int) -> Path:
-    (path,) = lake.glob(f"date=*/late-{DAYS[by].date}-*")
+    (path,) = lake.glob(f"date=*/part-late-{DAYS[by].date}-*")
     return path
+
+
+def in_its_runs_day(path: Path, by: int) -> Path:
+    """Return where a late file lay before it was brought to its day."""
+    return path.parent.parent / f"date={DAYS[by].date}" / late_source(f"{path.parent.name}/{path.name}")
 
 
 def problems(lake: Path, *, only: int | None = None) -> tuple[str, ...]:
@@ -84,12 +91,12 @@ def test_a_damaged_late_file_is_not_taken_for_the_truth_by_a_rebuild_without_a_m
 def test_a_row_that_the_old_folder_alone_still_holds_stays(lake: Path, topic: MemoryTopic, day: int) -> None:
     """Without a manifest, what compaction had taken since was a proved gap, and the old file went."""
     folder = lake / f"date={DAYS[day].date}"
-    offsets = pq.ParquetFile(next(folder.glob("part-*"))).read(columns=["kafka_offset"])["kafka_offset"]
+    offsets = pq.ParquetFile(part(lake, DAYS[day].date)).read(columns=["kafka_offset"])["kafka_offset"]
     topic.compact(0, [offsets[2].as_py()])
     (folder / MANIFEST_NAME).unlink()
     with pytest.raises(OffsetsLost, match="The old folder stays"):
         rebuild_day(pipeline(lake, topic, late=Late.AMEND), DAYS[day].date)
-    assert list(folder.glob("part-*"))
+    assert part(lake, DAYS[day].date).exists()
 
 
 @pytest.mark.parametrize("day", [0, 1])
@@ -97,7 +104,7 @@ def test_a_good_late_file_in_its_first_place_and_a_damaged_one_in_its_day_are_on
     lake: Path, topic: MemoryTopic, day: int
 ) -> None:
     path, before = late_file(lake, 1), places(lake).keys()
-    first = lake / f"date={DAYS[1].date}" / "_late" / path.parent.name / path.name
+    first = in_its_runs_day(path, 1)
     first.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(path, first)
     path.write_bytes(b"damaged")
@@ -115,7 +122,7 @@ def test_a_day_is_not_as_committed_where_what_was_brought_to_it_is_not_known(lak
 
 def test_of_two_copies_of_a_late_file_the_message_says_which_may_go(lake: Path, topic: MemoryTopic) -> None:
     path = late_file(lake, 2)
-    first = lake / f"date={DAYS[2].date}" / "_late" / path.parent.name / path.name
+    first = in_its_runs_day(path, 2)
     first.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(path, first)
     with pytest.raises(LedgerBroken, match=f"where both are alike, {first}"):

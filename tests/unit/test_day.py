@@ -110,15 +110,15 @@ def test_a_late_row_is_filed_under_the_day_that_it_belongs_to(lake: Path) -> Non
     manifest = run_day(pipeline(lake, topic), THIRD).manifest
     assert [place.of for _, place in sorted(places(lake).items())] == [FIRST, FIRST, SECOND]
     assert manifest.rows(Verdict.BEFORE_FIRST) == 1
-    assert {file.day for file in manifest.files} == {FIRST, SECOND}
+    assert {file.day for file in manifest.files if file.rows} == {FIRST, SECOND}
 
 
-def test_a_task_that_sees_late_rows_alone_writes_no_empty_file(lake: Path) -> None:
+def test_a_day_of_late_rows_alone_has_one_file_without_rows(lake: Path) -> None:
     topic = MemoryTopic()
     run_day(pipeline(lake, topic), FIRST)
     topic.produce(0, order(at(FIRST, 1)), at(SECOND, 1))
     manifest = run_day(pipeline(lake, topic), SECOND).manifest
-    assert [(file.verdict, file.rows) for file in manifest.files] == [(Verdict.LATE, 1)]
+    assert [(file.verdict, file.rows) for file in manifest.files] == [(Verdict.IN_DAY, 0), (Verdict.LATE, 1)]
 
 
 def test_skipped_tombstones_are_counted_and_lie_nowhere(lake: Path) -> None:
@@ -130,12 +130,13 @@ def test_skipped_tombstones_are_counted_and_lie_nowhere(lake: Path) -> None:
     assert places(lake) == {}
 
 
-def test_an_empty_day_commits_a_manifest_and_no_file(lake: Path) -> None:
+def test_an_empty_day_commits_a_manifest_and_a_file_without_rows(lake: Path) -> None:
     topic = MemoryTopic()
     engine = LocalEngine(topic)
     done = run_day(pipeline(lake, topic, engine=engine), FIRST)
-    assert files(lake) - {"_lock"} == {f"date={FIRST}/_manifest.json"}
-    assert done.manifest.files == ()
+    (file,) = done.manifest.files
+    assert file.rows == 0
+    assert files(lake) - {"_lock"} == {f"date={FIRST}/_manifest.json", f"date={FIRST}/{file.path}"}
     assert engine.jobs == 0, "an empty plan needs no Spark"
     assert places(lake) == {}
 
@@ -225,7 +226,7 @@ def test_headers_are_in_the_day_only_where_asked_for(lake: Path) -> None:
     (row,) = pq.read_table(file, partitioning=None).to_pylist()
     assert row["kafka_key"] == b"k"
     assert row["kafka_headers"] == [{"key": "h", "value": b"1"}, {"key": "h", "value": None}]
-    (file,) = (lake / f"date={FIRST}" / "_invalid").glob("*.parquet")
+    (file,) = (lake / f"date={FIRST}" / "_invalid").glob("*.rows")
     (row,) = pq.read_table(file, partitioning=None).to_pylist()
     assert (row["value"], row["headers"]) == (b"{", [{"key": "x", "value": b"2"}])
 
@@ -241,7 +242,7 @@ def test_a_key_becomes_columns_or_its_record_is_set_aside(lake: Path) -> None:
     (file,) = (lake / f"date={FIRST}").glob("*.parquet")
     rows = pq.read_table(file, partitioning=None).to_pylist()
     assert [(row["kafka_key"], row["customer"]) for row in rows] == [(b"7", 7), (None, None)]
-    (file,) = (lake / f"date={FIRST}" / "_invalid").glob("*.parquet")
+    (file,) = (lake / f"date={FIRST}" / "_invalid").glob("*.rows")
     (row,) = pq.read_table(file, partitioning=None).to_pylist()
     assert (row["key"], row["cause"]) == (b"seven", "Key: Not a whole number for `bigint`")
 

@@ -25,6 +25,7 @@ import structlog
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
 from jobs.day.plan import preview
+from jobs.lake.names import late_source
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store, System
 from jobs.rebuild import rebuild_day
@@ -55,6 +56,7 @@ from offsets.manifest_text import MANIFEST_NAME, to_json
 from offsets.plan import Accept
 from offsets.verdict import Verdict
 from tests.reference import Fate, Place
+from tests.support import lake_parts
 from tests.support.lake import files, late_paths, places
 from tests.support.local_engine import RULES, ZONE, Crash, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
@@ -133,13 +135,13 @@ def test_a_rebuild_has_the_stages_of_a_day(lake: Path, topic: MemoryTopic) -> No
     assert list(rebuild(lake, topic, SECOND).seconds) == [stage.value for stage in Stage]
 
 
-@pytest.mark.parametrize("pattern", ["part-*", "_invalid/*"])
+@pytest.mark.parametrize("pattern", ["part-*.parquet", "_invalid/*.rows"])
 @pytest.mark.parametrize("harm", [os.unlink, lambda path: path.write_bytes(b"PAR1")], ids=["gone", "broken"])
 def test_a_damaged_day_is_mended(
     lake: Path, topic: MemoryTopic, pattern: str, harm: Callable[[Path], None]
 ) -> None:
     before = state(lake)
-    harm(next((lake / f"date={SECOND}").glob(f"{pattern}.parquet")))
+    harm(next((lake / f"date={SECOND}").glob(pattern)))
     rebuild(lake, topic, SECOND)
     assert state(lake) == before
 
@@ -189,7 +191,7 @@ def test_late_rows_of_a_day_that_is_gone_which_lie_nowhere_yet_are_set_aside(
     lake = tmp_path / "lake"
     for day in DAYS:
         run_day(pipeline(lake, topic, late=Late.AMEND if day < FOURTH else Late.SET_ASIDE), day)
-    gone = next(lake.glob(f"date={FIRST}/late-{THIRD}-*"))
+    gone = next(lake.glob(f"date={FIRST}/part-late-{THIRD}-*"))
     gone.unlink()
     shutil.rmtree(lake / f"date={THIRD}")
     manifest = rebuild(lake, topic, THIRD).manifest
@@ -223,7 +225,7 @@ def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it
 ) -> None:
     """By the day that brought it, under its contract, whatever contract holds now for the rebuilt day."""
     before = state(lake)
-    (lost,) = lake.glob(f"date={SECOND}/late-{by}-*")
+    (lost,) = lake.glob(f"date={SECOND}/part-late-{by}-*")
     harm(lost)
     assert problems(lake)
     others = {path: path.stat().st_ino for path in late_paths(lake, by) if path != lost}
@@ -232,7 +234,7 @@ def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it
     assert {path: path.stat().st_ino for path in others} == others, "what was intact was written again"
     assert state(lake) == before
     assert problems(lake) == ()
-    (again,) = lake.glob(f"date={SECOND}/late-{by}-*")
+    (again,) = lake.glob(f"date={SECOND}/part-late-{by}-*")
     assert again != lost
     harm(again)
     narrow = replace(RULES, columns=RULES.columns[:1])
@@ -297,7 +299,7 @@ class RottenLake(PosixLake):
 def test_a_day_is_not_exchanged_where_what_its_owner_brought_again_is_damaged_too(
     lake: Path, topic: MemoryTopic
 ) -> None:
-    (lost,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    (lost,) = lake.glob(f"date={SECOND}/part-late-{THIRD}-*")
     lost.unlink()
     with pytest.raises(LedgerBroken, match=f"as {THIRD} has just brought it"):
         rebuild_day(replace(pipeline(lake, topic, late=Late.AMEND), lake=RottenLake(lake)), SECOND)
@@ -324,7 +326,7 @@ def test_an_amendment_whose_owner_kafka_no_longer_holds_is_mended_by_a_backup_as
     for day in DAYS[:3]:
         run_day(pipeline(lake, topic, late=Late.AMEND), day)
     before = state(lake)
-    (path,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    (path,) = lake.glob(f"date={SECOND}/part-late-{THIRD}-*")
     backup = path.read_bytes()
     path.write_bytes(backup[:99])
     if folder_gone:
@@ -344,7 +346,7 @@ def test_what_an_older_version_remade_is_intact_and_its_owner_takes_it_over(
 ) -> None:
     """Versions before rebuilt an amendment where it lay: its hash is in the manifest of the day around it."""
     before, own = state(lake), read_manifest(PosixLake(lake), SECOND)
-    (path,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    (path,) = lake.glob(f"date={SECOND}/part-late-{THIRD}-*")
     (file,) = [each for each in late_of(lake, THIRD) if each.day == SECOND]
     written_otherwise(path)
     assert problems(lake)
@@ -395,7 +397,7 @@ def test_an_amendment_that_an_older_version_brought_is_made_again_though_days_be
     for manifest in old:
         (lake / f"date={manifest.day.date}" / MANIFEST_NAME).write_bytes(to_json(manifest))
     before = places(lake)
-    (lost,) = lake.glob(f"date={FIRST}/late-{FOURTH}-*")
+    (lost,) = lake.glob(f"date={FIRST}/part-late-{FOURTH}-*")
     lost.unlink()
     rebuild(lake, topic, FIRST)
     assert places(lake) == before
@@ -502,7 +504,7 @@ def problems(lake: Path) -> tuple[str, ...]:
 def test_an_amendment_that_kafka_no_longer_holds_is_lost_and_the_day_stays(
     lake: Path, topic: MemoryTopic
 ) -> None:
-    (lost,) = lake.glob(f"date={SECOND}/late-{FOURTH}-*")
+    (lost,) = lake.glob(f"date={SECOND}/part-late-{FOURTH}-*")
     lost.unlink()
     late = next(each for each in topic.logs[1].records if each.offset == offset_of(topic, lost.name))
     topic.compact(1, [late.offset])
@@ -512,7 +514,7 @@ def test_an_amendment_that_kafka_no_longer_holds_is_lost_and_the_day_stays(
 def test_an_amendment_that_another_decoder_made_is_not_made_again(
     lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (lost,) = lake.glob(f"date={SECOND}/late-{FOURTH}-*")
+    (lost,) = lake.glob(f"date={SECOND}/part-late-{FOURTH}-*")
     lost.unlink()
     monkeypatch.setattr(rules, "DECODER_VERSION", 2)
     refused(lake, topic, OffsetsLost, "a contract of decoder 1; this one is 2", accept=Accept(contract=True))
@@ -529,7 +531,7 @@ def test_several_lost_amendments_by_one_run_are_made_again_each_with_its_own_row
     for day in DAYS:
         engine = LocalEngine(topic, least_tasks=4)
         run_day(pipeline(lake, topic, late=Late.AMEND, engine=engine, min_file_size=1), day)
-    before, lost = state(lake), list(lake.glob(f"date={SECOND}/late-{FOURTH}-*"))
+    before, lost = state(lake), list(lake.glob(f"date={SECOND}/part-late-{FOURTH}-*"))
     assert len(lost) > 1
     for path in lost:
         path.unlink()
@@ -560,7 +562,7 @@ def test_a_lost_amendment_whose_rows_lie_on_both_sides_of_anothers_is_made_again
     small, large = (file.offsets[0] for file in late_of(lake, SECOND))
     assert small.from_offset < large.from_offset < large.until_offset < small.until_offset
     before = state(lake)
-    for path in lake.glob(f"date={FIRST}/late-*"):
+    for path in lake.glob(f"date={FIRST}/part-late-*"):
         path.unlink()
     rebuild(lake, topic, FIRST)
     assert state(lake) == before
@@ -581,7 +583,7 @@ def test_lost_amendments_whose_rows_lie_between_each_others_are_made_again(tmp_p
     large, small = (file.offsets[0] for file in late_of(lake, SECOND))
     assert large.from_offset < small.from_offset < large.until_offset < small.until_offset
     before = state(lake)
-    for path in lake.glob(f"date={FIRST}/late-*"):
+    for path in lake.glob(f"date={FIRST}/part-late-*"):
         path.unlink()
     rebuild(lake, topic, FIRST)
     assert state(lake) == before
@@ -611,7 +613,7 @@ def test_many_lost_amendments_of_one_run_are_made_again_without_reading_all_its_
     sizes: dict[str, Any] = {"late": Late.AMEND, "min_file_size": 1, "target_file_size": 6_000}
     for day in (FIRST, SECOND):
         run_day(pipeline(lake, topic, **sizes), day)
-    before, lost = state(lake), list(lake.glob(f"date={FIRST}/late-*"))
+    before, lost = state(lake), list(lake.glob(f"date={FIRST}/part-late-*"))
     for path in lost:
         path.unlink()
     rebuild_day(replace(pipeline(lake, topic, **sizes), lake=watched), FIRST)
@@ -664,7 +666,7 @@ def test_an_amendment_is_made_again_by_more_tasks_than_brought_it(lake: Path, to
     fifth = FOURTH + timedelta(days=1)
     run_day(pipeline(lake, topic, late=Late.AMEND), fifth)
     before = state(lake)
-    (lost,) = lake.glob(f"date={SECOND}/late-{fifth}-*")
+    (lost,) = lake.glob(f"date={SECOND}/part-late-{fifth}-*")
     lost.unlink()
     rebuild(lake, topic, SECOND, engine=LocalEngine(topic, least_tasks=4), min_file_size=1)
     assert state(lake) == before
@@ -950,7 +952,8 @@ def test_a_loss_is_not_accepted_of_a_day_that_is_built_again(
     assert engine.jobs == 0
 
 
-STRANGE = ["_SUCCESS", ".part.parquet.crc", "notes/read.me", "more.parquet", "late-x.parquet", "a link"]
+STRANGE = ["_SUCCESS", ".part.parquet.crc", "notes/read.me", "more.parquet", "late-x.parquet"]
+STRANGE += ["part-late-2026-04-01-20260401T000000-abcdef-00007.parquet", "a link"]
 
 
 @pytest.mark.parametrize("gone", [False, True], ids=["", "without its manifest"])
@@ -1134,11 +1137,11 @@ def test_late_rows_are_not_filed_twice_where_their_file_was_damaged_to_hold_an_o
     lake = tmp_path / "lake"
     for day in DAYS:
         run_day(pipeline(lake, topic, late=Late.AMEND if day < FOURTH else Late.SET_ASIDE), day)
-    next(lake.glob(f"date={FIRST}/late-{THIRD}-*")).unlink()
+    next(lake.glob(f"date={FIRST}/part-late-{THIRD}-*")).unlink()
     lose(lake / f"date={THIRD}", "folder")
     rebuild(lake, topic, THIRD)  # from now on one late file is set aside, and the other lies in its day
     before = state(lake)
-    (broken,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    (broken,) = lake.glob(f"date={SECOND}/part-late-{THIRD}-*")
     damage_values(broken, "kafka_offset", pa.array([7, 7], pa.int64()))
     rebuild(lake, topic, THIRD)
     assert state(lake) == before
@@ -1180,7 +1183,7 @@ def test_a_late_file_of_another_topic_is_none_of_the_days_late_files(
 ) -> None:
     before, path = state(lake), late_paths(lake, FOURTH)[0]
     table, said = pq.read_table(path, partitioning=None), pq.read_metadata(path).metadata
-    other = path.with_name(f"late-{FOURTH}-20260401T000000-abcdef-00007.parquet")
+    other = path.with_name(f"part-late-{FOURTH}-20260401T000000-abcdef-00007.parquet")
     pq.write_table(table.replace_schema_metadata({**said, b"kafka_daily.topic": b"others"}), other)
     path.rename(tmp_path / "away")
     lose(lake / f"date={FOURTH}", "manifest")
@@ -1224,9 +1227,9 @@ def test_where_retention_took_some_of_it_the_folder_stays_and_the_advice_leads_o
     assert files(lake) == refused_day
     away.mkdir()
     for path in [*late_paths(lake, FOURTH), lake / f"date={FOURTH}"]:
-        assert path.match(f"date=*/late-{FOURTH}-*") or path.name == f"date={FOURTH}"
+        assert path.match(f"date=*/part-late-{FOURTH}-*") or path.name == f"date={FOURTH}"
         path.rename(away / path.name)
-    assert f"date={FOURTH} and all date=*/late-{FOURTH}-*" in str(stopped.value)
+    assert f"date={FOURTH} and all date=*/*late-{FOURTH}-*" in str(stopped.value)
     with pytest.raises(OffsetsLost, match="--accept-loss") as lost:
         run_day(pipeline(lake, topic, late=Late.AMEND), FOURTH)
     assert lost.value.facts["accept"] == f"0:{start}-{start + 2}"
@@ -1336,8 +1339,8 @@ def test_late_rows_that_still_lie_in_an_older_days_folder_do_not_go_with_it(
 ) -> None:
     """As after a kill between the exchange of a day and the moves of its late files."""
     before = state(lake)
-    (target,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
-    source = lake / f"date={THIRD}/_late/date={SECOND}" / target.name
+    (target,) = lake.glob(f"date={SECOND}/part-late-{THIRD}-*")
+    source = lake / f"date={THIRD}" / late_source(target.relative_to(lake).as_posix())
     source.parent.mkdir(parents=True, exist_ok=True)
     target.rename(source)
     advice = rf"uild {SECOND} again first \(`run --date {SECOND} --force`\)"
@@ -1352,9 +1355,9 @@ def test_a_late_file_that_came_back_beside_the_one_in_its_day_goes_with_its_fold
     lake: Path, topic: MemoryTopic
 ) -> None:
     """A backup of the day may hold it. Each of the two days told to build the other one first, for ever."""
-    (target,) = lake.glob(f"date={SECOND}/late-{THIRD}-*")
+    (target,) = lake.glob(f"date={SECOND}/part-late-{THIRD}-*")
     backup, before = target.read_bytes(), state(lake)
-    source = lake / f"date={THIRD}/_late/date={SECOND}" / target.name
+    source = lake / f"date={THIRD}" / late_source(target.relative_to(lake).as_posix())
     source.parent.mkdir(parents=True, exist_ok=True)
     source.write_bytes(backup)
     (told,) = problems(lake)
@@ -1374,7 +1377,7 @@ def test_a_file_of_somebody_else_that_is_named_like_ours_is_kept(
     if what == "another table":
         pq.write_table(pa.table({"precious": [1, 2, 3]}), strange)
     elif what == "another day":
-        shutil.copy(next((lake / f"date={SECOND}").glob("part-*")), strange)
+        shutil.copy(lake_parts.part(lake, SECOND), strange)
     else:
         strange.write_bytes(b"PAR1")
     with pytest.raises(VerifyFailed, match=f"found {re.escape(strange.name)}; Move|{strange.name}"):
@@ -1518,7 +1521,7 @@ def test_a_newest_day_without_its_manifest_does_not_wait_for_what_the_day_before
 ) -> None:
     before = state(lake)
     lose(lake / f"date={FOURTH}", "manifest")
-    for path in lake.glob(f"date={SECOND}/late-{THIRD}-*"):
+    for path in lake.glob(f"date={SECOND}/part-late-{THIRD}-*"):
         path.unlink()
     with pytest.raises(DayExists, match=f"--date {FOURTH} --force"):
         rebuild(lake, topic, SECOND)

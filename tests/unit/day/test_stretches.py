@@ -147,7 +147,7 @@ def test_a_poisoned_record_is_invalid_by_its_window_or_its_years(lake: Path, sou
     topic.logs[0].records[3] = replace(topic.logs[0].records[3], key=b"k", headers=headers)
     rules = replace(RULES, event_time=rule, kafka_columns=frozenset({"key", "headers"}))
     run_day(pipeline(lake, topic, rules=rules), FIRST)
-    (file,) = lake.glob(f"date={FIRST}/_invalid/*.parquet")
+    (file,) = lake.glob(f"date={FIRST}/_invalid/*.rows")
     table = pq.read_table(file)
     (row,) = table.drop_columns(["kafka_timestamp"]).to_pylist()
     wanted = "Event time more than 30 d before Kafka's timestamp"

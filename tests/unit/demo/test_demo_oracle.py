@@ -53,10 +53,10 @@ TRUTH = [
 ]  # fmt: skip
 IN_FIRST = "date=2026-03-28/part-r1-00000.parquet"
 IN_SECOND = "date=2026-03-29/part-r2-00000.parquet"
-LATE_FILE = "date=2026-03-29/_late/date=2026-03-28/late-2026-03-29-r2-0.parquet"
-HOME = "date=2026-03-28/late-2026-03-29-r2-0.parquet"
-INVALID_FIRST = "date=2026-03-28/_invalid/invalid-r1-0.parquet"
-INVALID_SECOND = "date=2026-03-29/_invalid/invalid-r2-0.parquet"
+LATE_FILE = "date=2026-03-29/_late/date=2026-03-28/part-late-2026-03-29-r2-0.rows"
+HOME = "date=2026-03-28/part-late-2026-03-29-r2-0.parquet"
+INVALID_FIRST = "date=2026-03-28/_invalid/invalid-r1-0.rows"
+INVALID_SECOND = "date=2026-03-29/_invalid/invalid-r2-0.rows"
 
 Files = dict[str, list[Produced]]
 
@@ -165,7 +165,7 @@ def put_a_late_row_into_the_run_s_day(files: Files) -> None:
 
 
 def file_a_late_row_under_the_wrong_day(files: Files) -> None:
-    files[LATE_FILE.replace("date=2026-03-28/late", "date=2026-03-27/late")] = files.pop(LATE_FILE)
+    files[LATE_FILE.replace("date=2026-03-28/", "date=2026-03-27/")] = files.pop(LATE_FILE)
 
 
 def name_a_late_file_after_the_wrong_run(files: Files) -> None:

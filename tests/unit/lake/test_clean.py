@@ -18,11 +18,13 @@ from jobs.config import Late
 from jobs.daily import run_day
 from jobs.day.execute import lock_holder, staging
 from jobs.lake.clean import clean, orphans
+from jobs.lake.names import STAGED_DAY
 from jobs.lake.port import LockHolder
 from jobs.lake.posix import PosixLake
-from jobs.lake.store import System
+from jobs.lake.store import Store, System
 from offsets.errors import AuditFailed, LakeLocked, StoreFailed
 from tests.support.lake import files
+from tests.support.lake_to_read import a_lake_to_read
 from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
 
@@ -93,6 +95,22 @@ def test_nothing_is_removed_while_a_run_is_alive(lake: PosixLake) -> None:
     with lake.lock(HOLDER), pytest.raises(LakeLocked):
         clean(lake, HOLDER)
     assert files(lake.root) == before
+
+
+def test_a_day_that_is_not_committed_goes_before_the_barrier_beside_it(tmp_path: Path) -> None:
+    """A reader of `**/*.parquet` could count its rows between the two."""
+
+    class Watched(System):
+        def rmtree(self, path: Path) -> None:
+            super().rmtree(path)
+            if path.name == STAGED_DAY:
+                left.extend(sorted(each.name for each in path.parent.iterdir()))
+
+    left: list[str] = []
+    a_lake_to_read(tmp_path / "lake", unfinished=True)
+    assert clean(PosixLake(tmp_path / "lake", Store(Watched())), HOLDER)
+    assert "not-committed.parquet" in left
+    assert not list((tmp_path / "lake").glob("_staging/**/*"))
 
 
 def test_an_orphan_is_renamed_before_it_is_deleted(lake: PosixLake, monkeypatch: pytest.MonkeyPatch) -> None:

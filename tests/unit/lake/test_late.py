@@ -135,7 +135,7 @@ def test_moves_are_finished_before_the_next_day_is_planned(lake: Path, topic: Me
 
 
 def _no_late_rows(lake: Path) -> None:
-    assert not list(lake.glob("date=*/_late/**/*.parquet"))
+    assert not list(lake.glob("date=*/_late/**/*.rows"))
 
 
 @pytest.mark.parametrize("found", ["neither", "two files"])

@@ -145,7 +145,7 @@ def test_only_folders_that_changed_are_listed_and_a_restored_mtime_hides_none(tm
     time.sleep(0.05)
     since, by = datetime.now(UTC), days[-1] + ONE_DAY
     time.sleep(0.05)  # a store's clock may go by the kernel's ticks
-    late = lake.day_folder(days[1]) / f"late-{by}-run-00000.parquet"
+    late = lake.day_folder(days[1]) / f"part-late-{by}-run-00000.parquet"
     late.write_bytes(b"")
     os.utime(late.parent, (0, 0))  # as `cp -a` and `rsync -a` leave a folder that they add to
     found = [late.relative_to(tmp_path).as_posix()]
@@ -170,7 +170,7 @@ def test_two_days_that_were_removed_are_noticed_though_the_first_of_them_brought
         0, order(midnight(FIRST, "Europe/Amsterdam") + timedelta(hours=5)), start + timedelta(hours=4)
     )
     lake_of(lake, topic, 4)
-    assert len(list(lake.glob(f"date={FIRST}/late-*"))) == 1
+    assert len(list(lake.glob(f"date={FIRST}/part-late-*"))) == 1
     for number in (2, 3):
         shutil.rmtree(lake / f"date={FIRST + number * ONE_DAY}")
     engine = LocalEngine(topic)

@@ -43,7 +43,7 @@ from offsets.manifest import DataFile, FileOffsets, Manifest, Tally
 from offsets.manifest_text import MANIFEST_NAME, from_json, to_json
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
-from tests.support.lake import places
+from tests.support.lake import parquet_files, places
 from tests.support.lake_parts import a_lossy_lake, manifest_of, part
 from tests.support.local_engine import RULES, order, pipeline
 from tests.support.manifests import empty, full
@@ -147,7 +147,7 @@ def test_a_whole_lake_is_green_and_every_offset_has_a_class(
     assert found.problems == ()
     assert (found.days, found.rows, found.unfinished_moves) == (3, 25, ())
     assert found.files == sum(len(manifest_of(amended, day).files) for day in DAYS)
-    assert found.bytes == sum(path.stat().st_size for path in amended.rglob("*.parquet"))
+    assert found.bytes == sum(path.stat().st_size for path in parquet_files(amended))
     for day in found.ledger:
         assert day.offsets == sum(day.verdicts.values()) + day.gaps_proved + day.gaps_sampled
         assert day.unexplained == 0
@@ -365,7 +365,7 @@ def test_what_belongs_into_a_day_is_known_without_going_through_all_manifests(am
 
 
 @pytest.mark.parametrize("level", list(Level))
-@pytest.mark.parametrize("which", ["part-*", "_invalid/*", "late-*", MANIFEST_NAME, "_invalid", "."])
+@pytest.mark.parametrize("which", ["part-*", "_invalid/*", "part-late-*", MANIFEST_NAME, "_invalid", "."])
 def test_a_link_out_of_the_lake_is_found(
     amended: Path, topic: MemoryTopic, tmp_path: Path, which: str, level: Level
 ) -> None:
