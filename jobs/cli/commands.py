@@ -39,7 +39,7 @@ def common(context: typer.Context, config: Config = None) -> None:
     if config:  # --config may stand before the command, or after it
         context.default_map = {
             command: {"config": [*map(str, config)]}
-            for command in ("plan", "run", "status", "verify", "clean")
+            for command in ("plan", "run", "status", "verify", "show", "clean")
         }
 
 
@@ -150,6 +150,27 @@ def verify(
             )
         if json:
             json_documents.print_document(result)
+
+
+@app.command()
+def show(
+    record: Annotated[str, typer.Argument(metavar="P:OFFSET", help="A partition and an offset.")],
+    config: Config = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="How many characters of key and value are shown.")
+    ] = 4096,
+    json: Json = False,
+) -> None:
+    """Show one record of the topic, the verdict that it gets, and why."""
+    with exit_codes(json):
+        from jobs.cli import first_look, json_documents
+        from jobs.context import open_context
+        from jobs.first_look.show import show as show_record
+
+        partition, offset = first_look.coordinate(record)
+        with open_context(options.one_config(config)) as pipeline:
+            shown = show_record(pipeline, partition, offset, limit)
+        json_documents.print_document(shown) if json else first_look.record(shown)
 
 
 @app.command()

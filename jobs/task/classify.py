@@ -8,7 +8,7 @@ the zone rules change between two runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Final
@@ -22,6 +22,7 @@ from jobs.record.formats import DECODERS
 from jobs.record.rules import Rules, Tombstones
 from jobs.task.result import Longs
 from offsets.day_plan import DayPlan
+from offsets.days import Day
 from offsets.instants import MICROSECOND, micros
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
@@ -84,10 +85,20 @@ class DayBounds:
     @classmethod
     def of(cls, plan: DayPlan, rules: Rules) -> DayBounds:
         """Make the bounds from a plan and a contract's rules."""
-        days = (*plan.earlier, plan.day)
+        seen = {
+            part.partition: _settled_offsets(part.seen_until, part.pending)
+            for part in plan.consumed.partitions
+        }
+        return cls.through((*plan.earlier, plan.day), rules, seen)
+
+    @classmethod
+    def through(
+        cls, days: Sequence[Day], rules: Rules, seen: dict[int, SettledOffsets] | None = None
+    ) -> DayBounds:
+        """Make the bounds of the last of a lake's days from the first on."""
         return cls(
             starts=np.array([micros(day.start) for day in days], dtype=np.int64),
-            end=micros(plan.day.end),
+            end=micros(days[-1].end),
             days=tuple(day.date for day in days),
             past=rules.past // MICROSECOND,
             future=rules.future // MICROSECOND,
@@ -95,10 +106,7 @@ class DayBounds:
             future_text=_text(rules.future),
             skip_tombstones=rules.tombstones is Tombstones.SKIP
             and not DECODERS[rules.format].keeps_null_values,
-            seen={
-                part.partition: _settled_offsets(part.seen_until, part.pending)
-                for part in plan.consumed.partitions
-            },
+            seen=seen or {},
         )
 
 

@@ -1,0 +1,63 @@
+"""What people see of a first look: one record and its verdict, or a config proposed from a sample.
+
+Formats only: reads neither lake nor broker.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from jobs.cli.console import out
+from offsets.errors import ConfigError
+
+if TYPE_CHECKING:
+    from jobs.first_look.show import ShownRecord
+    from jobs.first_look.text import BytesText
+
+NAME_WIDTH = 12
+
+
+def coordinate(text: str) -> tuple[int, int]:
+    """Read P:OFFSET; raise ConfigError where it is something else."""
+    if match := re.fullmatch(r"([0-9]{1,9}):([0-9]{1,18})", text):
+        return int(match[1]), int(match[2])
+    raise ConfigError(
+        expected="P:OFFSET, a partition and an offset such as 0:4789",
+        found=text,
+        do="Copy it from a message that names a record, or from kafka_partition and kafka_offset of a row.",
+    )
+
+
+def record(shown: ShownRecord) -> None:
+    """Show one record, the verdict and its cause."""
+    settled = "settled" if shown.settled else "not settled yet"
+    lines = {
+        "record": f"partition {shown.partition}, offset {shown.offset} of {shown.topic}",
+        "stamped": shown.kafka_timestamp.isoformat() if shown.kafka_timestamp else "no Kafka timestamp",
+        "key": _text(shown.key),
+        **{f"header {header.key}": _text(header.value) for header in shown.headers},
+        "value": _text(shown.value),
+        "event time": shown.event_time.isoformat() if shown.event_time else "none that can be read",
+        "day": str(shown.day or "none"),
+        "verdict": f"{shown.verdict.replace('_', ' ')} ({settled})",
+        "cause": shown.cause,
+        "hint": shown.hint,
+        "outcome": shown.outcome,
+    }
+    for name, line in lines.items():
+        if line is not None:
+            _line(name, line)
+
+
+def _line(name: str, line: str) -> None:
+    from jobs.first_look.text import printable
+
+    out.print(f"{printable(name):<{NAME_WIDTH}}{printable(line)}", markup=False)
+
+
+def _text(content: BytesText | None) -> str:
+    if content is None:
+        return "none"
+    words = f" ... ({content.bytes:,} bytes)" if content.cut else ""
+    return f"{'0x' if content.encoding == 'hex' else ''}{content.text}{words}"

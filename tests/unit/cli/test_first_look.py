@@ -1,0 +1,78 @@
+"""`show` on the command line: what it prints, and how it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+import jobs.context
+from jobs.context import Pipeline
+from tests.support.command_line import document, invoke
+from tests.support.local_engine import order, pipeline
+from tests.support.memory_topic import MemoryTopic
+from tests.support.three_days import FIRST, at
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were() -> Iterator[None]:
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
+
+
+@pytest.fixture
+def topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MemoryTopic:
+    """Let the commands open a pipeline over a topic in memory."""
+    made = MemoryTopic()
+
+    @contextmanager
+    def opened(*_: Any) -> Iterator[Pipeline]:
+        yield pipeline(tmp_path / "lake", made)
+
+    monkeypatch.setattr(jobs.context, "open_context", opened)
+    return made
+
+
+def test_show_prints_the_record_its_verdict_and_its_outcome(topic: MemoryTopic) -> None:
+    topic.produce(0, order(at(FIRST, 3)), at(FIRST, 3), key=b"k\x1b[2J", headers=[("a", b"1")])
+    code, stdout, stderr = invoke("show", "0:0")
+    assert (code, stderr) == (0, "")
+    assert stdout.splitlines() == [
+        "record      partition 0, offset 0 of orders",
+        "stamped     2026-03-28T02:00:00+00:00",
+        "key         k\\x1b[2J",
+        "header a    1",
+        'value       {"id":"o","n":0,"at":1774663200000000}',
+        "event time  2026-03-28T02:00:00+00:00",
+        "day         2026-03-28",
+        "verdict     in day (not settled yet)",
+        "outcome     the run for 2026-03-28 will read it: a row of 2026-03-28",
+    ]
+
+
+def test_show_prints_the_cause_of_an_invalid_record_and_one_document_with_json(topic: MemoryTopic) -> None:
+    topic.produce(0, b"\0\0\0\0\7{}", at(FIRST, 3))
+    assert "schema registry" in invoke("show", "0:0")[1]
+    code, shown = document("show", "0:0", "--limit", "2")
+    assert code == 0
+    assert (shown["verdict"], shown["run"], shown["settled"]) == ("invalid", "2026-03-28", False)
+    assert shown["value"] == {"text": "\0\0", "encoding": "utf-8", "bytes": 7, "cut": True}
+    assert shown["cause"].startswith("Malformed JSON")
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [(("0-1",), "P:OFFSET"), (("9:0",), "0 to 0"), (("0:5",), "not written yet"), ((), "P:OFFSET")],
+)
+def test_show_of_what_is_not_there_ends_with_2(
+    topic: MemoryTopic, arguments: tuple[str, ...], words: str
+) -> None:
+    topic.produce(0, b"{}", at(FIRST, 3))
+    code, told = document("show", *arguments)
+    assert (code, told["error"]) == (2, "ConfigError")
+    assert words in told["expected"] + told["found"]
