@@ -13,7 +13,7 @@ from offsets.errors import ConfigError
 
 if TYPE_CHECKING:
     from jobs.first_look.show import ShownRecord
-    from jobs.first_look.text import BytesText
+    from jobs.record.text import BytesText
 
 NAME_WIDTH = 12
 
@@ -51,7 +51,7 @@ def record(shown: ShownRecord) -> None:
 
 
 def _line(name: str, line: str) -> None:
-    from jobs.first_look.text import printable
+    from jobs.record.text import printable
 
     out.print(f"{printable(name):<{NAME_WIDTH}}{printable(line)}", markup=False)
 

@@ -75,6 +75,14 @@ class Evolve(StrEnum):
     ADD = "add"
 
 
+class Samples(StrEnum):
+    """What the message of a day with too many invalid records shows of some of them."""
+
+    NONE = "none"
+    COORDINATES = "coordinates"
+    VALUES = "values"
+
+
 def one_of(default: StrEnum) -> Any:
     """Make the field of a key that has one of an enum's values."""
     return Field(default=default, description=f"one of {', '.join(type(default))}")
@@ -232,6 +240,10 @@ class InvalidSection(Section):
     floor: Count = Field(default=100, description="a number of records such as 100")
     """So many invalid records pass whatever their share, if they are not most of the records that have a
     value."""
+    samples: Samples = one_of(Samples.COORDINATES)
+    """What the message about too many invalid records shows of three of them, beside the causes. none:
+    nothing; coordinates: partition and offset, for `show`; values: the begin of each value too. Messages go
+    into logs, and values may be personal data."""
 
 
 class ConfigFile(Section):

@@ -21,10 +21,10 @@ from jobs.context import Pipeline
 from jobs.day.plan import due_days, require_same_first
 from jobs.day.stretches import batch_of
 from jobs.first_look.record import read_record
-from jobs.first_look.text import BytesText, text_of
 from jobs.record.decode import Decoder
 from jobs.record.hints import hint_of
 from jobs.record.rules import Rules, rules_of
+from jobs.record.text import BytesText, text_of
 from jobs.task.classify import VERDICTS, DayBounds, classify
 from jobs.task.task import Batch
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice

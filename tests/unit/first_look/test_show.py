@@ -13,8 +13,8 @@ from jobs.config import Late
 from jobs.daily import run_day
 from jobs.first_look.record import read_record
 from jobs.first_look.show import show
-from jobs.first_look.text import printable, text_of
 from jobs.record.rules import Tombstones
+from jobs.record.text import printable, text_of
 from offsets.errors import BrokerBehind, ConfigError
 from offsets.verdict import Verdict
 from tests.support.local_engine import RULES, order, pipeline

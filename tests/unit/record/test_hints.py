@@ -37,7 +37,7 @@ def hint(value: bytes | None, format: TimeFormat = TimeFormat.ISO8601) -> str | 
         (b'"{\\"a\\":\\"hunter2\\"}"', "encoded it twice"),
         (b'[{"a":"hunter2"}]', "array"),
         (b'{"schema":{},"payload":{"a":"hunter2"}}', "envelope"),
-        (b'{"meta":{"at":1795003200000,"a":"hunter2"}}', "milliseconds since 1970; set event_time.format: epoch_"),
+        (b'{"meta":{"at":1795003200000,"a":"hunter2"}}', "milliseconds since 1970; set event_time.format"),
         (b'{"meta":{"at":1795003200000000}}', "set event_time.format: epoch_us"),
         (b'{"meta":{"at":1795003200}}', "set event_time.format: epoch_s"),
         (b'{"meta":{"at":1795003200.5}}', "set event_time.format: epoch_s"),
