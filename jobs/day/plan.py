@@ -41,13 +41,15 @@ CLOCKS: Final = timedelta(days=1)
 class PlannedRun:
     """A plan, with the sizes of records that were seen while it was made.
 
-    `changes` are those of the contract since the day before.
+    `changes` are those of the contract since the day before; `warnings` are what a person
+    should know before the run.
     """
 
     plan: DayPlan
     row_bytes: float
     batches: BatchLimit = WEIGHED
     changes: tuple[Change, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,12 +134,16 @@ def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = Fa
         accept=pipeline.accept,
     )
     plan = plan_day(day=instants, ledger=ledger, survey=topic_survey, terms=terms, now=pipeline.now())
+    from jobs.day.stamps import warnings  # imports Arrow, which a committed day does not need
+
+    stable = {part: surveyed.stable_after for part, surveyed in topic_survey.partitions.items()}
     sizes = [record.size for part in topic_survey.partitions.values() for record in part.first]
     return PlannedRun(
         plan=plan,
         row_bytes=bytes_per_row(ledger.newest, statistics.median(sizes) if sizes else None),
         batches=batch_limit(topic_survey.topic.largest_message, sizes),
         changes=changes,
+        warnings=warnings(pipeline.broker(), plan, stable, settings),
     )
 
 
@@ -237,4 +243,6 @@ def plan_with_retries(pipeline: Pipeline, ledger: Ledger, day: date, *, again: b
         log.warning(
             "the contract changed", day=str(day), change=change.text, kind=change.kind, readers=change.readers
         )
+    for warning in planned.warnings:
+        log.warning(warning, day=str(day))
     return planned

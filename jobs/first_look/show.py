@@ -13,9 +13,6 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Final
 from zoneinfo import ZoneInfo
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.day.plan import due_days, require_same_first
@@ -25,8 +22,8 @@ from jobs.record.decode import Decoder
 from jobs.record.hints import hint_of
 from jobs.record.rules import Rules, rules_of
 from jobs.record.text import BytesText, text_of
-from jobs.task.classify import VERDICTS, DayBounds, classify
-from jobs.task.task import Batch
+from jobs.task.classify import VERDICTS, DayBounds
+from jobs.task.task import Batch, judge
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
 from offsets.days import ONE_DAY, Day, day_in
 from offsets.instants import from_micros, millis
@@ -232,14 +229,7 @@ class _Reads:
 def _judge(partition: int, record: FullRecord, days: Sequence[Day], rules: Rules) -> _Judged:
     """Decode and classify a record as a task of the last day's run does."""
     batch = Batch.of(batch_of(partition, [record], headers=False))
-    decoded = Decoder(rules).decode(batch.value, batch.kafka_timestamp)
-    classified = classify(
-        tombstone=pc.is_null(batch.value).to_numpy(zero_copy_only=False),
-        event_time=decoded.event_time,
-        kafka_timestamp=batch.kafka_timestamp.cast(pa.int64()),
-        cause=decoded.cause,
-        bounds=DayBounds.through(days, rules),
-    )
+    decoded, classified = judge(batch, Decoder(rules), DayBounds.through(days, rules))
     verdict, happened = VERDICTS[int(classified.code[0])], from_micros(decoded.event_time[0].as_py())
     return _Judged(
         verdict=verdict,

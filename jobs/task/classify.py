@@ -102,8 +102,8 @@ class DayBounds:
             days=tuple(day.date for day in days),
             past=rules.past // MICROSECOND,
             future=rules.future // MICROSECOND,
-            past_text=_text(rules.past),
-            future_text=_text(rules.future),
+            past_text=length_text(rules.past),
+            future_text=length_text(rules.future),
             skip_tombstones=rules.tombstones is Tombstones.SKIP
             and not DECODERS[rules.format].keeps_null_values,
             seen=seen or {},
@@ -161,12 +161,18 @@ def _judge_window(
         window = pc.case_when(
             pc.make_struct(pc.is_null(kafka_timestamp), early, late),
             pa.scalar("No Kafka timestamp"),
-            pa.scalar(f"Event time more than {bounds.past_text} before Kafka's timestamp"),
+            pa.scalar(too_early(bounds)),
             pa.scalar(f"Event time more than {bounds.future_text} after Kafka's timestamp"),
         )
         return pc.coalesce(cause, window)
     return cause
 
 
-def _text(length: timedelta) -> str:
+def too_early(bounds: DayBounds) -> str:
+    """Return the cause of a record that happened too long before Kafka's timestamp."""
+    return f"Event time more than {bounds.past_text} before Kafka's timestamp"
+
+
+def length_text(length: timedelta) -> str:
+    """Return a duration as messages show it."""
     return f"{length.days} d" if length == timedelta(days=length.days) else str(length)
