@@ -153,6 +153,31 @@ def verify(
 
 
 @app.command()
+def init(
+    topic: Annotated[str, typer.Option("--topic", help="The topic that is sampled.")],
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap", metavar="HOST:PORT", help="Where the cluster is asked.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The file that is written; default: TOPIC.yaml.", show_default=False),
+    ] = None,
+    zone: Annotated[str, typer.Option("--zone", help="The zone of a day.")] = "UTC",
+    json: Json = False,
+) -> None:
+    """Sample a topic, write a configuration for it, and try that on the sample."""
+    with exit_codes(json):
+        from jobs.cli import first_look, json_documents
+        from jobs.context import open_broker
+        from jobs.first_look.init import init as propose
+
+        name, servers, of_day = first_look.checked(topic, bootstrap, zone)
+        with open_broker(servers, first_look.TIMEOUT) as reader:
+            proposed = propose(reader, name, servers, out or Path(f"{name}.yaml"), of_day)
+        json_documents.print_document(proposed) if json else first_look.proposed(proposed)
+
+
+@app.command()
 def show(
     record: Annotated[str, typer.Argument(metavar="P:OFFSET", help="A partition and an offset.")],
     config: Config = None,

@@ -6,16 +6,20 @@ Formats only: reads neither lake nor broker.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from datetime import timedelta
+from typing import TYPE_CHECKING, Final
 
 from jobs.cli.console import out
 from offsets.errors import ConfigError
 
 if TYPE_CHECKING:
+    from jobs.first_look.init import Proposed
     from jobs.first_look.show import ShownRecord
     from jobs.record.text import BytesText
 
-NAME_WIDTH = 12
+NAME_WIDTH: Final = 12
+TIMEOUT: Final = timedelta(seconds=30)
+"""How long a broker that does not answer is tried by `init`."""
 
 
 def coordinate(text: str) -> tuple[int, int]:
@@ -27,6 +31,44 @@ def coordinate(text: str) -> tuple[int, int]:
         found=text,
         do="Copy it from a message that names a record, or from kafka_partition and kafka_offset of a row.",
     )
+
+
+def checked(topic: str, bootstrap: str, zone: str) -> tuple[str, str, str]:
+    """Return the options of `init` as the configuration reads them; raise ConfigError for a wrong one."""
+    from jobs.config import fields
+
+    values = []
+    for option, value, read, expected in (
+        ("--topic", topic, fields.topic_name, "the name of a topic such as orders"),
+        ("--bootstrap", bootstrap, fields.servers, "host:port, or several with commas"),
+        ("--zone", zone, fields.zone, "a zone such as Europe/Amsterdam or UTC"),
+    ):
+        try:
+            values.append(read(value))
+        except fields.InvalidValue as invalid:
+            found = f"{value} ({invalid.hint})" if invalid.hint else value
+            raise ConfigError(expected=f"{option}: {expected}", found=found, do="Correct it.") from None
+    return values[0], values[1], values[2]
+
+
+def proposed(result: Proposed) -> None:
+    """Show what was written, and what it makes of the sample."""
+    out.print(f"wrote {result.path}", markup=False)
+    valid = result.sampled - result.invalid - result.skipped
+    out.print(
+        f"{valid:,} of {result.sampled:,} sampled records are valid by it; {result.rows:,} would be rows"
+    )
+    if result.skipped:
+        out.print(f"  {result.skipped:,} have no value, and would be skipped")
+    if result.before_first:
+        out.print(f"  {result.before_first:,} are dated before day.first, {result.first}: only counted")
+    for cause in result.causes:
+        out.print(
+            f"  {cause.rows:,} x {cause.cause} (such as {cause.partition}:{cause.offset})", markup=False
+        )
+    for hint in result.hints:
+        out.print(f"  hint: {hint}", markup=False)
+    out.print(f"look at its comments, then: plan --config {result.path}", markup=False)
 
 
 def record(shown: ShownRecord) -> None:

@@ -1,4 +1,4 @@
-"""`show` on the command line: what it prints, and how it ends."""
+"""`show` and `init` on the command line: what they print, and how they end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ import pytest
 import structlog
 
 import jobs.context
+from jobs.config import load
 from jobs.context import Pipeline
+from jobs.record.hints import FRAMING
+from offsets.instants import millis
 from tests.support.command_line import document, invoke
 from tests.support.local_engine import order, pipeline
 from tests.support.memory_topic import MemoryTopic
@@ -74,5 +77,59 @@ def test_show_of_what_is_not_there_ends_with_2(
 ) -> None:
     topic.produce(0, b"{}", at(FIRST, 3))
     code, told = document("show", *arguments)
+    assert (code, told["error"]) == (2, "ConfigError")
+    assert words in told["expected"] + told["found"]
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryTopic:
+    """Let `init` sample a topic in memory."""
+    made = MemoryTopic()
+
+    @contextmanager
+    def opened(*_: Any) -> Iterator[MemoryTopic]:
+        yield made
+
+    monkeypatch.setattr(jobs.context, "open_broker", opened)
+    return made
+
+
+def test_init_writes_a_config_that_plan_can_read_and_says_what_it_makes_of_the_sample(
+    broker: MemoryTopic, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for hour in range(20):
+        broker.produce(0, b'{"id":%d,"at":%d}' % (hour, millis(at(FIRST, hour))), at(FIRST, hour))
+    broker.produce(0, b"\0\0\0\0\7{}", at(FIRST, 20))
+    monkeypatch.chdir(tmp_path)
+    code, stdout, stderr = invoke("init", "--topic", "orders", "--bootstrap", "localhost:9092")
+    assert (code, stderr) == (0, "")
+    assert stdout.splitlines() == [
+        "wrote orders.yaml",
+        "20 of 21 sampled records are valid by it; 20 would be rows",
+        "  1 x Malformed JSON: invalid character (such as 0:20)",
+        f"  hint: {FRAMING}",
+        "look at its comments, then: plan --config orders.yaml",
+    ]
+    assert load(tmp_path / "orders.yaml", {}).rules.event_time.path == ("at",)
+    code, told = document("init", "--topic", "orders", "--bootstrap", "localhost:9092")
+    assert (code, told["error"]) == (2, "ConfigError")
+    assert "--out" in told["do"]
+    out = ("--out", tmp_path / "b.yaml", "--zone", "Europe/Amsterdam")
+    code, told = document("init", "--topic", "orders", "--bootstrap", "localhost:9092", *out)
+    assert (code, told["rows"], told["invalid"], told["first"]) == (0, 20, 1, "2026-03-28")
+    assert told["path"] == str(tmp_path / "b.yaml")
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (("--topic", "a b", "--bootstrap", "localhost:9092"), "--topic"),
+        (("--topic", "orders", "--bootstrap", "localhost"), "--bootstrap"),
+        (("--topic", "orders", "--bootstrap", "localhost:9092", "--zone", "Mars"), "--zone"),
+        (("--topic", "orders"), "--bootstrap"),
+    ],
+)
+def test_wrong_options_of_init_end_with_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    code, told = document("init", *arguments)
     assert (code, told["error"]) == (2, "ConfigError")
     assert words in told["expected"] + told["found"]
