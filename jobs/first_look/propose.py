@@ -17,8 +17,8 @@ import msgspec
 from jobs.first_look.infer import Inferred, fields_of, infer, unwritable
 from jobs.first_look.times import Candidate, candidates
 from jobs.record.columns import Column, ColumnType, name_problem
-from jobs.record.formats.json.wire_columns import wire_columns
-from jobs.record.rules import EventTimeRule
+from jobs.record.formats import DECODERS
+from jobs.record.rules import EventTimeRule, RecordFormat, Rules, Tombstones
 from offsets.instants import EPOCH, micros
 from offsets.kafka.reader import FullRecord
 
@@ -127,12 +127,16 @@ def _column(name: str, inferred: Inferred) -> ProposedColumn:
 
 def _fits(columns: Sequence[ProposedColumn], candidate: Candidate) -> bool:
     """Return whether the columns leave a field to be read as the event time."""
-    rule = EventTimeRule(path=candidate.path, format=candidate.format, zone="UTC")
-    try:
-        wire_columns(tuple(Column(column.name, column.type) for column in columns), rule)
-    except ValueError:
-        return False
-    return True
+    rules = Rules(
+        format=RecordFormat.JSON,
+        columns=tuple(Column(column.name, column.type) for column in columns),
+        kafka_columns=frozenset(),
+        event_time=EventTimeRule(path=candidate.path, format=candidate.format, zone="UTC"),
+        past=PAST,
+        future=FUTURE,
+        tombstones=Tombstones.QUARANTINE,
+    )
+    return not any(problem.path[0] == "event_time" for problem in DECODERS[rules.format].problems(rules))
 
 
 def _past(event_time: Candidate | None) -> timedelta:

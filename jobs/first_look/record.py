@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from offsets.day_plan import LogOffsets
 from offsets.errors import BrokerBehind, ConfigError
-from offsets.kafka.reader import FullRecord, Stretch, TopicReader
+from offsets.kafka.offset_lookup import last_before
+from offsets.kafka.reader import FullRecord, Stretch, TopicReader, look_together
 
 
 def read_record(reader: TopicReader, topic: str, partition: int, offset: int) -> FullRecord:
@@ -17,69 +18,59 @@ def read_record(reader: TopicReader, topic: str, partition: int, offset: int) ->
         ConfigError: the topic has no such partition, or holds no record there.
         BrokerBehind: an open transaction hides the offset.
     """
-    ends = require_offset(reader, topic, partition, offset)
+    log = _log(reader, topic, partition, offset)
+    if log.last_stable <= offset < log.high:
+        raise BrokerBehind(
+            expected=f"offset {offset} of partition {partition} to be readable",
+            found=f"an open transaction from offset {log.last_stable} on, which may still be aborted",
+            do="Run the same command again once that transaction has ended.",
+        )
+    if not log.log_start <= offset < log.high:
+        raise _outside(reader, topic, log, offset)
     try:
         records = [*reader.stream(topic, partition, offset, offset + 1, headers=True)]
     except ConfigError:  # a header's key is no UTF-8, and the record is worth showing without it
         records = [*reader.stream(topic, partition, offset, offset + 1)]
-    if records:
-        return records[0]
-    following = reader.records_of(topic, {partition: Stretch(from_=offset, until=ends.last_stable, limit=1)})[
-        partition
-    ]
-    raise _nothing_there(
-        partition,
-        f"a record at offset {offset}",
-        "none: it is a transaction's marker, or an aborted or a compacted record (a gap)",
-        f"The next record is `show {partition}:{following[0].offset}`."
-        if following
-        else "No record follows it; name a lower offset.",
+    if not records:
+        raise ConfigError(
+            expected=f"a record at offset {offset} of partition {partition}",
+            found="a gap: a transaction's marker, or an aborted or a compacted record",
+            do=_advice(reader, topic, log, offset),
+        )
+    return records[0]
+
+
+def _log(reader: TopicReader, topic: str, partition: int, offset: int) -> LogOffsets:
+    partitions = reader.describe(topic).partitions
+    if partition in partitions:
+        return reader.log_offsets(topic, [partition])[partition]
+    raise ConfigError(
+        expected=f"a partition of {topic}, {partitions[0]} to {partitions[-1]}",
+        found=f"{partition}",
+        do=f"Name one of them, such as `show {partitions[0]}:{offset}`.",
     )
 
 
-def require_offset(reader: TopicReader, topic: str, partition: int, offset: int) -> LogOffsets:
-    """Check that a log holds an offset, and return the log's offsets.
-
-    Raises:
-        ConfigError: the topic has no such partition, or the offset lies outside its log.
-        BrokerBehind: an open transaction hides the offset.
-    """
-    partitions = reader.describe(topic).partitions
-    if partition not in partitions:
-        raise ConfigError(
-            expected=f"a partition of {topic}, {partitions[0]} to {partitions[-1]}",
-            found=f"{partition}",
-            do=f"Name one of them, such as `show {partitions[0]}:{offset}`.",
-        )
-    ends = reader.log_offsets(topic, [partition])[partition]
-    held = f"an offset that partition {partition} holds, {ends.log_start} to {ends.high - 1}"
-    if ends.log_start == ends.high:
-        raise _nothing_there(
-            partition, f"partition {partition} to hold a record", "none", "Name another partition."
-        )
-    if offset < ends.log_start:
-        raise _nothing_there(
-            partition,
-            held,
-            f"{offset}, which retention (or a deletion) took",
-            f"The oldest that is left is `show {partition}:{ends.log_start}`; what a day settled is in the "
-            f"lake, where kafka_partition = {partition} and kafka_offset = {offset}.",
-        )
-    if offset >= ends.high:
-        raise _nothing_there(
-            partition,
-            held,
-            f"{offset}, which is not written yet",
-            f"The newest is `show {partition}:{ends.high - 1}`.",
-        )
-    if offset >= ends.last_stable:
-        raise BrokerBehind(
-            expected=f"offset {offset} of partition {partition} to be readable",
-            found=f"an open transaction from offset {ends.last_stable} on, which may still be aborted",
-            do="Run the same command again once that transaction has ended.",
-        )
-    return ends
+def _outside(reader: TopicReader, topic: str, log: LogOffsets, offset: int) -> ConfigError:
+    part = log.partition
+    held = f"{log.log_start} to {log.high - 1}" if log.log_start < log.high else "none by now"
+    settled = f"where kafka_partition = {part} and kafka_offset = {offset}"
+    gone = offset < log.log_start
+    return ConfigError(
+        expected=f"an offset that partition {part} of {topic} holds ({held})",
+        found=f"{offset}, which " + ("retention (or a deletion) took" if gone else "is not written yet"),
+        do=_advice(reader, topic, log, offset)
+        + (f" What a day settled is in the lake, {settled}." if gone else ""),
+    )
 
 
-def _nothing_there(partition: int, expected: str, found: str, do: str) -> ConfigError:
-    return ConfigError(expected=expected, found=found, do=do, partition=partition)
+def _advice(reader: TopicReader, topic: str, log: LogOffsets, offset: int) -> str:
+    """Return which record can be shown: the next one, else the newest."""
+    part, stable = log.partition, log.last_stable
+    from_ = max(offset, log.log_start)
+    if from_ < stable and (
+        following := reader.records_of(topic, {part: Stretch(from_=from_, until=stable, limit=1)})[part]
+    ):
+        return f"The next record is `show {part}:{following[0].offset}`."
+    newest = look_together(reader, topic, {part: last_before(log, stable)})[part]
+    return f"The newest is `show {part}:{newest.offset}`." if newest else "Name another partition."
