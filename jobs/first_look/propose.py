@@ -26,6 +26,8 @@ WIDEST: Final = 500
 """How many columns are proposed, the fields that most records have."""
 PAST: Final = timedelta(days=30)
 """validity.past where it is not written."""
+LONGEST_PAST: Final = timedelta(days=7_300)
+"""The longest validity.past that is proposed."""
 FUTURE: Final = timedelta(days=1)
 """validity.future where it is not written."""
 MOST: Final = 0.995
@@ -148,7 +150,7 @@ def _past(event_time: Candidate | None) -> timedelta:
         return PAST
     ages = sorted(event_time.ages)
     oldest = timedelta(microseconds=ages[int((len(ages) - 1) * MOST)])
-    return PAST if oldest <= PAST else timedelta(days=2 * (oldest.days + 1))
+    return PAST if oldest <= PAST else min(timedelta(days=2 * (oldest.days + 1)), LONGEST_PAST)
 
 
 def _first_day(event_time: Candidate | None, stamps: Sequence[int], zone: str, earliest: date | None) -> date:

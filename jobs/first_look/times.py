@@ -10,12 +10,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from jobs.first_look.infer import fields_of, is_open
 from jobs.record.event_time import UNITS, instant
-from jobs.record.hints import NANOSECONDS, unit_near
+from jobs.record.hints import NANOSECONDS, NEAR, unit_near
 from jobs.record.rules import TimeFormat
 
 UTC: Final = ZoneInfo("UTC")
@@ -23,7 +24,7 @@ DAY: Final = 86_400_000_000
 DEEPEST: Final = 4
 """How deep an event time is looked for."""
 ENOUGH: Final = 0.9
-"""A field that is a time in a smaller share of the records is no candidate."""
+"""A field that is a time within NEAR of Kafka's in a smaller share of the records is no candidate."""
 NAMES: Final = (
     r"event_?(time|ts|timestamp|date)(_ms|_us|_s)?|occurred(_?at|_?on)?|happened_?at",
     r"(measured|recorded|observed|booked|executed|ordered|sampled|logged)_?(at|on)|ts(_?(ms|us|s))?|timestamp(_?(ms|us|s))?",
@@ -118,19 +119,21 @@ def _of_numbers(path: tuple[str, ...], present: Sequence[tuple[int, int]], of: i
     if unit is None or unit == NANOSECONDS or most < ENOUGH * len(present):
         return None
     format = TimeFormat(unit)
-    read = [(number * UNITS[format], stamp) for number, stamp in present if number in _INT64]
+    read = [(number * UNITS[format], stamp) for number, stamp in present if number in _COUNTABLE]
     return _scored(path, format, read, of, zoned=True)
 
 
-_INT64: Final = range(-(2**53), 2**53)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_COUNTABLE: Final = range(-(2**53), 2**53)
+"""Counts whose instants can be computed with."""
 
 
 def _scored(
     path: tuple[str, ...], format: TimeFormat, read: Sequence[tuple[int, int]], of: int, *, zoned: bool
 ) -> Candidate | None:
-    if not read or len(read) < ENOUGH * of:
-        return None
     ages = tuple(stamp * 1000 - time for time, stamp in read)
+    if not ages or sum(abs(age) <= NEAR / _MICROSECOND for age in ages) < ENOUGH * of:
+        return None
     return Candidate(
         path=path,
         format=format,

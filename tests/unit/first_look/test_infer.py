@@ -159,7 +159,6 @@ def test_the_event_time_is_the_best_named_field_near_kafkas_timestamp_that_all_r
         "meta.event_time",
         "created_at",
         "updated_at",
-        "birth",
     ]
     assert found[0].format is TimeFormat.EPOCH_US
     rare = [(STAMP, base if number % 2 else {"created_at": STAMP}) for number in range(20)]

@@ -119,6 +119,13 @@ def test_a_record_of_today_waits_for_a_run_that_is_not_over(lake: Path) -> None:
     assert (shown.verdict, shown.run) == ("in_day", SECOND)
 
 
+def test_a_record_stamped_days_ahead_waits_for_the_run_of_its_stamp(lake: Path) -> None:
+    topic = MemoryTopic()
+    topic.produce(0, order(at(FIRST, 100)), at(FIRST, 100))
+    shown = show(pipeline(lake, topic, now=at(FIRST, 30)), 0, 0, 9)
+    assert (shown.verdict, shown.day, shown.run) == ("in_day", date(2026, 4, 1), date(2026, 4, 1))
+
+
 def test_a_record_before_the_first_offset_read_is_read_by_no_run(lake: Path) -> None:
     topic = MemoryTopic()
     topic.produce(0, order(at(FIRST, -90)), at(FIRST, -90))
