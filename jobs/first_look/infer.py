@@ -68,12 +68,17 @@ def infer(values: Iterable[Any], depth: int = 1) -> Inferred:
         case ["string"]:
             return _strings(present)
         case ["array"]:
-            element = infer([item for value in present for item in value], depth + 1)
-            return Inferred(type=Array(element.type), note=element.note)
+            return _arrays(present, depth)
         case ["object"]:
             return _objects(present, depth)
         case several:
             return Inferred(type=JSON, note=f"has {' and '.join(several)} values")
+
+
+def _arrays(values: Sequence[Sequence[Any]], depth: int) -> Inferred:
+    items = [item for value in values for item in value]
+    element = infer(items, depth + 1)
+    return Inferred(type=Array(element.type), note=element.note if items else "always empty in the sample")
 
 
 def _kind(value: object) -> str:

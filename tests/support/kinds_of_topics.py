@@ -1,4 +1,4 @@
-"""Five kinds of topics as teams have them, on a topic in memory, each with a few broken records."""
+"""Six kinds of topics as teams have them, on a topic in memory, each with a few broken records."""
 
 from __future__ import annotations
 
@@ -99,12 +99,19 @@ def change(rng: random.Random, at: datetime, number: int) -> dict[str, Any]:
     }
 
 
+def connected(rng: random.Random, at: datetime, number: int) -> dict[str, Any]:
+    """Make a change as Kafka Connect's JSON converter writes it, with its schema in each record."""
+    fields = [{"type": "int64", "optional": False, "field": name} for name in ("before", "after", "ts_ms")]
+    return {"schema": {"type": "struct", "fields": fields}, "payload": change(rng, at, number)}
+
+
 KINDS: dict[str, Callable[[random.Random, datetime, int], dict[str, Any]]] = {
     "orders": order,
     "iot": reading,
     "clicks": click,
     "transfers": transfer,
     "debezium": change,
+    "connect": connected,
 }
 
 
@@ -118,6 +125,6 @@ def produce(kind: str, *, records: int = RECORDS, seed: int = 7, seconds_late: f
         stamp = at + timedelta(seconds=rng.uniform(0, seconds_late))
         value = json.dumps(KINDS[kind](rng, at, number), ensure_ascii=False).encode()
         topic.produce(number % 3, b"{" if number in broken else value, stamp, key=b"k%d" % number)
-        if kind == "debezium" and number % 97 == 0:
+        if kind in ("debezium", "connect") and number % 97 == 0:
             topic.produce(number % 3, None, stamp, key=b"k%d" % number)
     return topic

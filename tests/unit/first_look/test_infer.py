@@ -72,7 +72,7 @@ def causes(columns: tuple[Column, ...], found: list[FullRecord]) -> list[str | N
     return read
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(OBJECTS)
 def test_every_record_of_the_sample_is_valid_under_the_types_inferred_from_it(
     objects: list[dict[str, Any]],
@@ -89,7 +89,7 @@ def test_every_record_of_the_sample_is_valid_under_the_types_inferred_from_it(
         assert valid >= readable
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OBJECTS)
 def test_a_written_config_is_read_back_as_it_was_proposed(
     tmp_path: Path, objects: list[dict[str, Any]]

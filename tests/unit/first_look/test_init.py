@@ -89,6 +89,8 @@ def test_the_columns_are_what_a_person_would_write(tmp_path: Path) -> None:
     assert debezium["after"] == "struct<id:bigint,name:string,price:double,updated:bigint>"
     assert event_time("debezium", tmp_path) == ("ts_ms", "epoch_ms")
     assert "tombstones: skip" in (tmp_path / "debezium.yaml").read_text()
+    assert columns("connect", tmp_path)["payload"].startswith("struct<before:struct<id:bigint,")
+    assert event_time("connect", tmp_path) == ("payload.ts_ms", "epoch_ms")
 
 
 def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
