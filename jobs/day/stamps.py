@@ -79,12 +79,30 @@ def warnings(
         beyond = _sampled(reader, plan, settings, _ends(plan, stable), _NOT_LATER)
     except KafkaDailyError:  # the plan stands without a sample
         return ()
-    found = []
+    found = [_all_before(plan)] if _ends_before(plan, stable) else []
     if within.is_most(plan.offsets):
         found.append(_of_the_span(within, plan, settings))
     if beyond.is_most(plan.offsets):
         found.append(_behind_the_end(beyond, plan, settings))
     return tuple(found)
+
+
+def _ends_before(plan: DayPlan, stable: Mapping[int, int]) -> bool:
+    """Return whether a lake would begin with an empty day, and all that the topic holds lies before that."""
+    later = any(stable[span.partition] > span.until_offset for span in plan.spans)
+    return not plan.earlier and not plan.offsets and not later and any(map(_has_records, plan.spans))
+
+
+def _has_records(span: Span) -> bool:
+    return span.from_offset > 0
+
+
+def _all_before(plan: DayPlan) -> str:
+    return (
+        "This plan reads nothing, and nothing follows it: whatever the topic holds is stamped before "
+        f"{plan.day.date}, too early to be of it. For a lake that has it, set day.first to an earlier day "
+        "before the first run."
+    )
 
 
 _LATE: Final = (Verdict.LATE, Verdict.BEFORE_FIRST)

@@ -81,6 +81,15 @@ def test_show_of_what_is_not_there_ends_with_2(
     assert words in told["expected"] + told["found"]
 
 
+def test_plan_prints_a_warning_where_past_events_are_stamped_later(topic: MemoryTopic) -> None:
+    for number in range(12):
+        topic.produce(0, order(at(FIRST, 1 + number)), at(FIRST, 60))
+    code, stdout, _ = invoke("plan", "--date", FIRST)
+    assert code == 0
+    assert "warning 12 of 12 sampled records that follow this day's are events of 2026-03-28" in stdout
+    assert len(document("plan", "--date", FIRST)[1]["warnings"]) == 1
+
+
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> MemoryTopic:
     """Let `init` sample a topic in memory."""

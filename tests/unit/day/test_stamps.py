@@ -88,6 +88,16 @@ def test_a_few_stragglers_behind_a_full_day_are_no_cause_for_a_warning(lake: Pat
     assert warned(lake, topic) == ""
 
 
+def test_a_first_day_behind_all_records_of_the_topic_is_warned_of(lake: Path) -> None:
+    """The lake began with an empty day, and its first day stays for ever."""
+    topic = MemoryTopic(2)
+    assert warned(lake, topic, SECOND, first=SECOND) == ""
+    orders(topic, FIRST, 5)
+    assert "set day.first to an earlier day" in warned(lake, topic, day := date(2026, 4, 9), first=day)
+    run_day(pipeline(lake, topic, first=FIRST), FIRST)
+    assert warned(lake, topic, SECOND) == ""
+
+
 def test_a_plan_without_a_sample_stands(lake: Path) -> None:
     topic = MemoryTopic()
     replayed(topic)
