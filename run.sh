@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The one entrance: ./run.sh plan | run | status | verify | demo | soak | test | prove | setup ...
+# The one entrance: ./run.sh init | plan | run | status | show | verify | demo | soak | test | prove | setup ...
 # Sets up what is missing (Java, an environment, jars, an archive of classes), once, then hands over to kafka-daily.
 # Touches nothing but KAFKA_DAILY_HOME (default: .kafka-daily beside this file) and pip's own cache, and downloads nothing
 # once set up.

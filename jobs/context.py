@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -148,6 +148,18 @@ def open_context(
     settings = load(path)
     with Runtime() as runtime, runtime.pipeline(settings, accept, observers) as pipeline:
         yield pipeline
+
+
+@contextmanager
+def open_broker(servers: str, timeout: timedelta) -> Iterator[TopicReader]:
+    """Connect to a cluster that needs neither TLS nor a login, without a configuration."""
+    from offsets.kafka.client import Broker
+
+    connected = Broker({"bootstrap.servers": servers}, timeout)
+    try:
+        yield connected
+    finally:
+        connected.close()
 
 
 def _revealed(options: Mapping[str, str | Secret]) -> dict[str, str]:

@@ -42,7 +42,7 @@ def common(context: typer.Context, config: Config = None, version: options.Versi
     if config:  # --config may stand before the command, or after it
         context.default_map = {
             command: {"config": [*map(str, config)]}
-            for command in ("plan", "run", "status", "verify", "clean")
+            for command in ("plan", "run", "status", "verify", "show", "clean")
         }
 
 
@@ -166,6 +166,52 @@ def verify(
             )
         if json:
             json_documents.print_document(result)
+
+
+@app.command(epilog=help.example("init --topic orders --bootstrap kafka-1:9092"))
+def init(
+    topic: Annotated[str, typer.Option("--topic", help="The topic that is sampled.")],
+    bootstrap: Annotated[
+        str, typer.Option("--bootstrap", metavar="HOST:PORT", help="Where the cluster is asked.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", help="The file that is written; default: TOPIC.yaml.", show_default=False),
+    ] = None,
+    zone: Annotated[str, typer.Option("--zone", help="The zone of a day.")] = "UTC",
+    json: Json = False,
+) -> None:
+    """Sample a topic, write a configuration for it, and try that on the sample."""
+    with exit_codes(json):
+        from jobs.cli import first_look, json_documents
+        from jobs.context import open_broker
+        from jobs.first_look.init import init as propose
+
+        name, servers, of_day = first_look.checked(topic, bootstrap, zone)
+        with open_broker(servers, first_look.TIMEOUT) as reader:
+            proposed = propose(reader, name, servers, out or Path(f"{name}.yaml"), of_day)
+        json_documents.print_document(proposed) if json else first_look.proposed(proposed)
+
+
+@app.command(epilog=help.example("show --config conf/orders.yaml 0:4789"))
+def show(
+    record: Annotated[str, typer.Argument(metavar="P:OFFSET", help="A partition and an offset.")],
+    config: Config = None,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="How many characters of key and value are shown.")
+    ] = 4096,
+    json: Json = False,
+) -> None:
+    """Show one record of the topic, the verdict that it gets, and why."""
+    with exit_codes(json):
+        from jobs.cli import first_look, json_documents
+        from jobs.context import open_context
+        from jobs.first_look.show import show as show_record
+
+        partition, offset = first_look.coordinate(record)
+        with open_context(options.one_config(config)) as pipeline:
+            shown = show_record(pipeline, partition, offset, limit)
+        json_documents.print_document(shown) if json else first_look.record(shown)
 
 
 @app.command(epilog=help.example("clean --config conf/orders.yaml", "clean --execute --older-than 7d"))

@@ -36,6 +36,7 @@ def preview_document(preview: Preview, files: int | None) -> dict[str, object]:
         "unfinished_moves": preview.unfinished_moves,
         "plan": planned.plan if planned else None,
         "contract_changes": planned.changes if planned else [],
+        "warnings": planned.warnings if planned else (),
         "expected_rows": planned.plan.offsets if planned else None,
         "expected_files": files,
     }

@@ -60,6 +60,8 @@ def _planned(planned: PlannedRun, files: int) -> None:
         out.print(f"[yellow]accepted, {change.kind}[/] {escape(change.text)}: {change.readers}")
     for risk in plan.risks:
         out.print(f"[yellow]risk[/] {risk}")
+    for warning in planned.warnings:
+        out.print(f"[yellow]warning[/] {escape(warning)}")
 
 
 def _span(span: Span) -> list[str]:

@@ -78,6 +78,14 @@ class Evolve(StrEnum):
     ADD = "add"
 
 
+class Samples(StrEnum):
+    """What the message of a day with too many invalid records shows of some of them."""
+
+    NONE = "none"
+    COORDINATES = "coordinates"
+    VALUES = "values"
+
+
 _TIME_FORMATS = f"one of {', '.join(TimeFormat)}, or a pattern such as dd/MM/yyyy HH:mm:ss"
 
 
@@ -282,6 +290,10 @@ class InvalidSection(Section):
     floor: Count = Field(default=100, description="a number of records such as 100")
     """So many invalid records pass whatever their share, if they are not most of the records that have a
     value. Where it is not written and `limit` is 0%, it is 0."""
+    samples: Samples = one_of(Samples.COORDINATES)
+    """What the message about too many invalid records shows of three of them, beside the causes. none:
+    nothing; coordinates: partition and offset, for `show`; values: the begin of each value too. Messages go
+    into logs, and values may be personal data."""
 
 
 class ConfigFile(Section):

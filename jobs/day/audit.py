@@ -45,6 +45,15 @@ class Audited:
     next: Checkpoint
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidMessage:
+    """What a message shows of invalid records: the causes with samples, where to look, and facts."""
+
+    causes: str
+    look: str
+    facts: Mapping[str, object]
+
+
 def audit(
     plan: DayPlan,
     results: Sequence[TaskResult],
@@ -96,11 +105,16 @@ def audit(
     )
 
 
-def require_few_invalid(results: Sequence[TaskResult], limit: float, floor: int) -> None:
+def require_few_invalid(
+    results: Sequence[TaskResult],
+    limit: float,
+    floor: int,
+    shown: Callable[[Sequence[CauseCount]], InvalidMessage],
+) -> None:
     """Check, before the commit, that no more records are invalid than the limit allows.
 
     The floor allows a few invalid records in a small day. It does not allow most records to be invalid: then
-    the config is wrong.
+    the config is wrong. `shown` makes what the message shows of the causes, the commonest first.
 
     Raises:
         TooManyInvalid: more are invalid than the limit, and than the floor or half of those with a value.
@@ -113,30 +127,21 @@ def require_few_invalid(results: Sequence[TaskResult], limit: float, floor: int)
     judged = new - _rows(tally, Verdict.SKIPPED) - empty
     if invalid <= limit * new or (invalid <= floor and 2 * (invalid - empty) <= judged):
         return
+    message = shown(causes)
     raise TooManyInvalid(
         expected=f"at most {limit:.4%} of {new:,} records to be invalid (invalid.limit), or {floor:,} "
         "(invalid.floor) if those are not most of them",
-        found=f"{invalid:,}: {_commonest(causes)}",
-        do="Look at those records. Mend the config, or raise invalid.limit, and run the day again; "
+        found=f"{invalid:,}: {message.causes}",
+        do=f"{message.look} Mend the config, or raise invalid.limit, and run the day again; "
         "to end this day with these records as invalid, set invalid.limit: 100% for one run.",
         invalid=invalid,
         records=new,
-        causes=[
-            {"cause": c.cause, "rows": c.rows, "partition": c.partition, "offset": c.offset}
-            for c in causes[:3]
-        ],
+        **message.facts,
     )
 
 
 def _rows(tally: Iterable[Tally], verdict: Verdict) -> int:
     return sum(entry.rows for entry in tally if entry.verdict is verdict)
-
-
-def _commonest(causes: Sequence[CauseCount]) -> str:
-    return "; ".join(
-        f"{cause.rows:,} x {cause.cause} (for example partition {cause.partition} offset {cause.offset})"
-        for cause in causes[:3]
-    )
 
 
 def _joined(what: str, sets: Iterable[Mapping[int, Offsets]]) -> dict[int, Offsets]:

@@ -32,12 +32,12 @@ from jobs.stages import DayStages, Stage
 from offsets import errors
 from offsets.day_plan import DayPlan, Span
 from offsets.kafka.recheck import prove_gaps, recheck
-from offsets.manifest import Gaps
+from offsets.manifest import CauseCount, Gaps
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
 if TYPE_CHECKING:
-    from jobs.day.audit import Audited
+    from jobs.day.audit import Audited, InvalidMessage
     from jobs.day.commit import RunStamp
     from jobs.task.parquet_writer import FileOptions
     from jobs.task.result import TaskResult
@@ -195,7 +195,12 @@ def audit_day(
 
     settings = pipeline.settings
     if few_invalid:
-        require_few_invalid(results, settings.invalid.limit, settings.invalid.floor)
+        require_few_invalid(
+            results,
+            settings.invalid.limit,
+            settings.invalid.floor,
+            partial(_invalid_message, pipeline, results),
+        )
     written = [file for result in results for file in result.files]
     options = file_options(pipeline, plan)
     files = merge_small_files(
@@ -218,6 +223,17 @@ def audit_day(
     # the topic may have been recreated during the probes: they must be of the topic that was read
     recheck(pipeline.broker(), plan, proved, audited.next)
     return replace(audited, gaps=proved)
+
+
+def _invalid_message(
+    pipeline: Pipeline, results: list[TaskResult], causes: Sequence[CauseCount]
+) -> InvalidMessage:
+    """Return what the message of TooManyInvalid shows of the invalid records, which lie in staging."""
+    from jobs.day.invalid_samples import describe, read_samples
+
+    files = [file for result in results for file in result.files]
+    samples = read_samples(pipeline.lake, files, causes)
+    return describe(causes, samples, pipeline.settings.rules, pipeline.settings.invalid.samples)
 
 
 def _require_pending_retained(pipeline: Pipeline, plan: DayPlan, results: list[TaskResult]) -> None:

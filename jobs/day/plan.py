@@ -7,6 +7,7 @@ Arrow, so that it is fast.
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Final
@@ -41,13 +42,15 @@ CLOCKS: Final = timedelta(days=1)
 class PlannedRun:
     """A plan, with the sizes of records that were seen while it was made.
 
-    `changes` are those of the contract since the day before.
+    `changes` are those of the contract since the day before; `warnings` are what a person
+    should know before the run.
     """
 
     plan: DayPlan
     row_bytes: float
     batches: BatchLimit = WEIGHED
     changes: tuple[Change, ...] = ()
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +83,7 @@ def _preview(pipeline: Pipeline, day: date | None) -> Preview:
         moves = unfinished_moves(pipeline.lake, committed) if newest else ()
         return replace(result, committed=committed, unfinished_moves=tuple(moves))
     wanted = day or next(iter(result.due), None)
-    return replace(result, planned=make_plan(pipeline, ledger, wanted)) if wanted else result
+    return replace(result, planned=make_plan(pipeline, ledger, wanted, brief=True)) if wanted else result
 
 
 def next_due(pipeline: Pipeline) -> tuple[date, datetime]:
@@ -104,10 +107,13 @@ def _next_due(pipeline: Pipeline, ledger: Ledger) -> tuple[date, datetime]:
     return day, bounds(day, pipeline.settings.day.zone, ledger.newest).end + pipeline.settings.day.grace
 
 
-def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
+def make_plan(
+    pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = False, brief: bool = False
+) -> PlannedRun:
     """Return the plan of one day, from the ledger and the broker.
 
     `again` is for a day whose manifest is gone: some of its late rows may already lie in earlier days.
+    A `brief` plan samples no records where fewer follow its end than it reads.
     """
     settings = pipeline.settings
     require_same_first(ledger, settings.day.first)
@@ -132,13 +138,26 @@ def make_plan(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = Fa
         accept=pipeline.accept,
     )
     plan = plan_day(day=instants, ledger=ledger, survey=topic_survey, terms=terms, now=pipeline.now())
+    stable = {part: surveyed.stable_after for part, surveyed in topic_survey.partitions.items()}
     sizes = [record.size for part in topic_survey.partitions.values() for record in part.first]
     return PlannedRun(
         plan=plan,
         row_bytes=bytes_per_row(ledger.newest, statistics.median(sizes) if sizes else None),
         batches=batch_limit(topic_survey.topic.largest_message, sizes),
         changes=changes,
+        warnings=_warnings(pipeline, plan, stable, brief=brief),
     )
+
+
+def _warnings(
+    pipeline: Pipeline, plan: DayPlan, stable: Mapping[int, int], *, brief: bool
+) -> tuple[str, ...]:
+    behind = sum(max(stable[span.partition] - span.until_offset, 0) for span in plan.spans)
+    if brief and behind <= plan.offsets > 0:
+        return ()
+    from jobs.day.stamps import warnings  # imports Arrow, which `plan` seldom needs
+
+    return warnings(pipeline.broker(), plan, stable, pipeline.settings)
 
 
 def _accepted_changes(pipeline: Pipeline, before: Manifest, contract: Contract) -> tuple[Change, ...]:
@@ -237,4 +256,6 @@ def plan_with_retries(pipeline: Pipeline, ledger: Ledger, day: date, *, again: b
         log.warning(
             "the contract changed", day=str(day), change=change.text, kind=change.kind, readers=change.readers
         )
+    for warning in planned.warnings:
+        log.warning(warning, day=str(day))
     return planned

@@ -8,7 +8,7 @@ the zone rules change between two runs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from typing import Final
@@ -22,6 +22,7 @@ from jobs.record.formats import DECODERS
 from jobs.record.rules import Rules, Tombstones
 from jobs.task.result import Longs
 from offsets.day_plan import DayPlan
+from offsets.days import Day
 from offsets.instants import MICROSECOND, micros
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
@@ -84,21 +85,28 @@ class DayBounds:
     @classmethod
     def of(cls, plan: DayPlan, rules: Rules) -> DayBounds:
         """Make the bounds from a plan and a contract's rules."""
-        days = (*plan.earlier, plan.day)
+        seen = {
+            part.partition: _settled_offsets(part.seen_until, part.pending)
+            for part in plan.consumed.partitions
+        }
+        return cls.through((*plan.earlier, plan.day), rules, seen)
+
+    @classmethod
+    def through(
+        cls, days: Sequence[Day], rules: Rules, seen: dict[int, SettledOffsets] | None = None
+    ) -> DayBounds:
+        """Make the bounds of the last of a lake's days from the first on."""
         return cls(
             starts=np.array([micros(day.start) for day in days], dtype=np.int64),
-            end=micros(plan.day.end),
+            end=micros(days[-1].end),
             days=tuple(day.date for day in days),
             past=rules.past // MICROSECOND,
             future=rules.future // MICROSECOND,
-            past_text=_text(rules.past),
-            future_text=_text(rules.future),
+            past_text=length_text(rules.past),
+            future_text=length_text(rules.future),
             skip_tombstones=rules.tombstones is Tombstones.SKIP
             and not DECODERS[rules.format].keeps_null_values,
-            seen={
-                part.partition: _settled_offsets(part.seen_until, part.pending)
-                for part in plan.consumed.partitions
-            },
+            seen=seen or {},
         )
 
 
@@ -153,12 +161,18 @@ def _judge_window(
         window = pc.case_when(
             pc.make_struct(pc.is_null(kafka_timestamp), early, late),
             pa.scalar("No Kafka timestamp"),
-            pa.scalar(f"Event time more than {bounds.past_text} before Kafka's timestamp"),
+            pa.scalar(too_early(bounds)),
             pa.scalar(f"Event time more than {bounds.future_text} after Kafka's timestamp"),
         )
         return pc.coalesce(cause, window)
     return cause
 
 
-def _text(length: timedelta) -> str:
+def too_early(bounds: DayBounds) -> str:
+    """Return the cause of a record that happened too long before Kafka's timestamp."""
+    return f"Event time more than {bounds.past_text} before Kafka's timestamp"
+
+
+def length_text(length: timedelta) -> str:
+    """Return a duration as messages show it."""
     return f"{length.days} d" if length == timedelta(days=length.days) else str(length)

@@ -151,6 +151,19 @@ def run_task(spec: TaskSpec, attempt: str, batches: Iterable[pa.RecordBatch]) ->
         gc.enable()
 
 
+def judge(batch: Batch, decoder: Decoder, bounds: DayBounds) -> tuple[Decoded, Classified]:
+    """Decode a batch, and return the verdicts of its records, none of which may be settled already."""
+    decoded = decoder.decode(batch.value, batch.kafka_timestamp, batch.key)
+    classified = classify(
+        tombstone=pc.is_null(batch.value).to_numpy(zero_copy_only=False),
+        event_time=decoded.event_time,
+        kafka_timestamp=batch.kafka_timestamp.cast(pa.int64()),
+        cause=decoded.cause,
+        bounds=bounds,
+    )
+    return decoded, classified
+
+
 def rebatch(sent: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Join small batches until they are worth the work that each costs a task."""
     waiting: list[pa.RecordBatch] = []
@@ -206,14 +219,7 @@ class _Task:
             self._classify(batch)
 
     def _classify(self, batch: Batch) -> None:
-        decoded = self._decoder.decode(batch.value, batch.kafka_timestamp, batch.key)
-        classified = classify(
-            tombstone=pc.is_null(batch.value).to_numpy(zero_copy_only=False),
-            event_time=decoded.event_time,
-            kafka_timestamp=batch.kafka_timestamp.cast(pa.int64()),
-            cause=decoded.cause,
-            bounds=self._bounds,
-        )
+        decoded, classified = judge(batch, self._decoder, self._bounds)
         self._count(batch.partition, batch.offset, classified.code)
         self._route(batch, decoded, classified)
 

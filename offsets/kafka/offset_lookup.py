@@ -199,11 +199,11 @@ def _start(log_offsets: LogOffsets, stable: int, looked_up: int | None, first_da
     return FoundStart(
         offset=max(offset, log_offsets.log_start),
         oldest=oldest[0].timestamp if oldest else None,
-        anchor=(yield from _last_before(log_offsets, min(offset, stable))),
+        anchor=(yield from last_before(log_offsets, min(offset, stable))),
     )
 
 
-def _last_before(log_offsets: LogOffsets, offset: int) -> Look[Anchor | None]:
+def last_before(log_offsets: LogOffsets, offset: int) -> Look[Anchor | None]:
     """Find the last visible record before an offset, in ranges that grow tenfold backwards."""
     width, until = 100, offset
     while until > log_offsets.log_start:

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from jobs.config import Evolve, KafkaSettings, LakeSettings, Late, Settings
-from jobs.config.schema import DaySection, InvalidSection
+from jobs.config.schema import DaySection, InvalidSection, Samples
 from jobs.context import Pipeline
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store, System
@@ -189,7 +189,11 @@ def settings(lake: Path, **changed: Any) -> Settings:
     sizes = taken(target_file_size=1 << 20, min_file_size=1 << 16)
     day = taken(zone=ZONE, first=date(2026, 3, 28), grace=timedelta(hours=1), headroom=timedelta(hours=24))
     # a few records made to be odd are most of a day
-    invalid = {"limit": changed.pop("invalid_limit", 1.0), "floor": changed.pop("invalid_floor", 100)}
+    invalid: dict[str, Any] = {
+        "limit": changed.pop("invalid_limit", 1.0),
+        "floor": changed.pop("invalid_floor", 100),
+    }
+    invalid["samples"] = changed.pop("invalid_samples", Samples.COORDINATES)
     terms: dict[str, Any] = {
         "path": lake.parent / "orders.yaml",
         "topic": "orders",

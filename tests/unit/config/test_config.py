@@ -974,3 +974,10 @@ def test_loading_imports_nothing_that_decodes_writes_or_talks(tmp_path: Path) ->
         check=True,
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_messages_show_values_only_where_the_config_says_so(tmp_path: Path) -> None:
+    assert settings(tmp_path, SMALLEST).invalid.samples == "coordinates"
+    assert settings(tmp_path, changed(invalid="invalid:\n  samples: values")).invalid.samples == "values"
+    with pytest.raises(ConfigError, match="one of none, coordinates, values, found 'all'"):
+        settings(tmp_path, changed(invalid="invalid:\n  samples: all"))

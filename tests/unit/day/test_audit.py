@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from jobs.day.audit import audit, require_few_invalid
+from jobs.config.schema import Samples
+from jobs.day.audit import InvalidMessage, audit, require_few_invalid
+from jobs.day.invalid_samples import describe, read_samples
 from jobs.record.decode import NO_VALUE
 from jobs.task.parquet_writer import read_back
 from jobs.task.result import ReadBack, TaskResult, WrittenFile
@@ -20,6 +23,7 @@ from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 from tests.support.audited import NOON, Case, made, plan
 from tests.support.bounds import DAY, DAYS
+from tests.support.local_engine import RULES
 from tests.support.manifests import TOPIC
 from tests.support.plain_files import FILES
 from tests.support.spans import span
@@ -297,6 +301,13 @@ def told(invalid: int, valid: int, settled: int = 0, skipped: int = 0) -> list[T
     return [TaskResult(tally=tally, causes=tuple(causes)), TaskResult()]
 
 
+def few_invalid(results: list[TaskResult], limit: float, floor: int) -> None:
+    def shown(causes: Sequence[CauseCount]) -> InvalidMessage:
+        return describe(causes, read_samples(FILES, [], causes), RULES, Samples.COORDINATES)
+
+    require_few_invalid(results, limit, floor, shown)
+
+
 @pytest.mark.parametrize(
     "invalid, valid, stops",
     [
@@ -312,9 +323,9 @@ def test_a_day_stops_where_both_the_share_and_the_floor_are_passed(
 ) -> None:
     if stops:
         with pytest.raises(TooManyInvalid):
-            require_few_invalid(told(invalid, valid), 0.001, 100)
+            few_invalid(told(invalid, valid), 0.001, 100)
     else:
-        require_few_invalid(told(invalid, valid), 0.001, 100)
+        few_invalid(told(invalid, valid), 0.001, 100)
 
 
 @pytest.mark.parametrize("invalid, valid, stops", [(80, 0, True), (1, 0, True), (2, 1, True), (1, 1, False)])
@@ -324,37 +335,37 @@ def test_a_small_day_whose_records_are_mostly_invalid_stops_below_the_floor(
     """A typo in event_time.field made all of 80 records invalid, and the day was committed as complete."""
     if stops:
         with pytest.raises(TooManyInvalid, match=r"invalid\.limit: 100%"):
-            require_few_invalid(told(invalid, valid), 0.001, 100)
+            few_invalid(told(invalid, valid), 0.001, 100)
     else:
-        require_few_invalid(told(invalid, valid), 0.001, 100)
-    require_few_invalid(told(invalid, valid), 1.0, 0)
+        few_invalid(told(invalid, valid), 0.001, 100)
+    few_invalid(told(invalid, valid), 1.0, 0)
 
 
 def test_records_without_a_value_are_no_sign_that_the_config_fits_or_does_not() -> None:
     with pytest.raises(TooManyInvalid):
-        require_few_invalid(told(5, 0, skipped=50), 0.001, 100)
+        few_invalid(told(5, 0, skipped=50), 0.001, 100)
     reports = told(60, 40)
     tombstones = CauseCount(cause=NO_VALUE, rows=55, partition=0, offset=1)
-    require_few_invalid([replace(reports[0], causes=(tombstones,))], 0.001, 100)
+    few_invalid([replace(reports[0], causes=(tombstones,))], 0.001, 100)
 
 
 def test_the_floor_is_what_the_config_says() -> None:
-    require_few_invalid(told(5, 95), 0.001, 5)
+    few_invalid(told(5, 95), 0.001, 5)
     with pytest.raises(TooManyInvalid, match=r"invalid\.floor"):
-        require_few_invalid(told(5, 95), 0.001, 4)
+        few_invalid(told(5, 95), 0.001, 4)
 
 
 def test_records_that_were_settled_before_do_not_thin_the_share() -> None:
     with pytest.raises(TooManyInvalid):
-        require_few_invalid(told(1001, 999_000, settled=10**8), 0.001, 100)
+        few_invalid(told(1001, 999_000, settled=10**8), 0.001, 100)
 
 
 def test_the_message_shows_the_three_commonest_causes_each_with_a_record() -> None:
     with pytest.raises(TooManyInvalid) as stopped:
-        require_few_invalid(told(5000, 5000), 0.001, 100)
+        few_invalid(told(5000, 5000), 0.001, 100)
     text = str(stopped.value)
     for number in range(3):
-        assert f"cause {number} (for example partition {number} offset {number + 10})" in text
+        assert f"cause {number} (such as {number}:{number + 10})" in text
     assert "cause 3" not in text
     assert "0.1000% of 10,000" in text
     assert "invalid.limit" in text
@@ -364,4 +375,4 @@ def test_an_offset_that_two_tasks_count_is_left_to_the_audit() -> None:
     reports = [
         TaskResult(tally=(Tally(partition=0, verdict=Verdict.IN_DAY, rows=5, from_offset=0, until_offset=5),))
     ]
-    require_few_invalid(reports * 2, 0.001, 100)
+    few_invalid(reports * 2, 0.001, 100)

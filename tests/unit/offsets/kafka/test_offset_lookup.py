@@ -10,7 +10,7 @@ from offsets.checkpoint import Anchor, Checkpoint
 from offsets.day_plan import EndFrom, LogOffsets
 from offsets.days import day_in
 from offsets.errors import OffsetsLost
-from offsets.kafka.offset_lookup import NARROW, SAMPLE, TRIES, FoundEnd, _last_before, find_end, survey
+from offsets.kafka.offset_lookup import NARROW, SAMPLE, TRIES, FoundEnd, find_end, last_before, survey
 from offsets.kafka.reader import Look, Stretch, look_together, retention_of
 from tests.support.manifests import checkpoint
 from tests.support.memory_topic import MemoryTopic, Transaction
@@ -236,7 +236,7 @@ def test_the_anchor_behind_a_long_invisible_tail_is_found_by_few_records(aborted
     asked: list[Stretch] = []
 
     def look() -> Look[Anchor | None]:
-        steps, found = _last_before(log_offsets, log_offsets.high), None
+        steps, found = last_before(log_offsets, log_offsets.high), None
         try:
             stretch = next(steps)
             while True:

@@ -1,0 +1,109 @@
+"""Write a proposal as a configuration, with comments for the person who decides.
+
+Pure. What it writes is read back by jobs/config as it was meant, whatever names the data have.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final
+
+from jobs.first_look.propose import PAST, Proposal, ProposedColumn
+from jobs.first_look.times import Candidate
+from jobs.record.columns import ddl
+from jobs.record.time_format import TimeFormat
+
+NOTE_AT: Final = 30
+"""The column at which a comment begins, where the line is shorter."""
+PLAIN_NAME: Final = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
+"""The names that need no quotes; YAML reads some words as something else."""
+PLAIN_TYPE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_<>(),:]*")
+
+
+def config_text(proposal: Proposal, topic: str, servers: str) -> str:
+    """Return the YAML of a proposal."""
+    return "\n".join(_lines(proposal, topic, servers)) + "\n"
+
+
+def _lines(proposal: Proposal, topic: str, servers: str) -> Iterator[str]:
+    yield f"# Proposed by `init` from {proposal.records:,} records of topic {topic}. Look at each comment,"
+    yield "# and change what is wrong before the first run: docs/CONFIG.md has every key."
+    yield f"topic: {topic}"
+    yield "kafka:"
+    yield f"  bootstrap_servers: {_quoted(servers)}"
+    yield "day:"
+    yield _noted(f"  zone: {proposal.zone}", "a day is a calendar date in this zone")
+    yield _noted(f"  first: {proposal.first}", "the lake's first day; a lake that has days keeps it")
+    yield from _event_time(proposal)
+    if proposal.past != PAST:
+        yield "validity:"
+        yield _noted(f"  past: {proposal.past.days}d", "30d by default; some events are older when written")
+    yield "record:"
+    if proposal.key:
+        yield _noted("  kafka_columns: [key]", "as kafka_key, in bytes")
+    yield "  columns:"
+    for column in proposal.columns:
+        yield _column(column)
+    for name, reason in proposal.left_out.items():
+        yield f"    # left out: {_one_line(name)}: {_one_line(reason)}"
+    yield "lake:"
+    yield _noted(f"  path: ./lake/{topic}", "from this file's folder on")
+    if proposal.tombstones:
+        yield _noted(
+            "tombstones: skip", "some records have no value; quarantine counts these as invalid records"
+        )
+
+
+def _event_time(proposal: Proposal) -> Iterator[str]:
+    found = proposal.event_time
+    yield "event_time:"
+    if found is None:
+        yield _noted("  source: kafka", "no field is a time in most of the sampled records")
+        return
+    yield _noted(f"  field: {_quoted('.'.join(found.path))}", _evidence(found))
+    yield f"  format: {found.format}"
+    if found.format is TimeFormat.ISO8601 and not found.zoned:
+        yield _noted("  zone: UTC", "some times name no zone: is this theirs?")
+    for other in proposal.others:
+        yield _one_line(f"  # or field: {'.'.join(other.path)}, format: {other.format}: {_evidence(other)}")
+
+
+def _evidence(found: Candidate) -> str:
+    age = statistics.median(found.ages)
+    away = _length(timedelta(microseconds=abs(age)))
+    side = "before" if age >= 0 else "after"
+    return f"in {found.share:.1%} of the sampled records; the median is {away} {side} Kafka's timestamp"
+
+
+def _length(length: timedelta) -> str:
+    if length >= timedelta(days=2):
+        return f"{length.days} days"
+    if length >= timedelta(hours=2):
+        return f"{length // timedelta(hours=1)} hours"
+    return f"{length.total_seconds():.1f} s"
+
+
+def _column(column: ProposedColumn) -> str:
+    name = column.name if PLAIN_NAME.fullmatch(column.name) else _single_quoted(column.name)
+    text = ddl(column.type).replace("${", "$${")
+    type = text if PLAIN_TYPE.fullmatch(text) else _single_quoted(text)
+    return _noted(f"    {name}: {type}", column.note)
+
+
+def _noted(line: str, note: str) -> str:
+    return f"{line:<{NOTE_AT}} # {_one_line(note)}" if note else line
+
+
+def _one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _quoted(text: str) -> str:
+    return text if re.fullmatch(r"[\w.-]+", text, re.ASCII) else _single_quoted(text.replace("${", "$${"))
+
+
+def _single_quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

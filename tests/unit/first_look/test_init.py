@@ -1,0 +1,172 @@
+"""`init`: its config, unchanged, settles a topic's valid records; its types hold for all that it saw."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from jobs import config
+from jobs.daily import run_day
+from jobs.first_look.init import init
+from jobs.lake.posix import PosixLake
+from jobs.record.columns import ddl
+from offsets.errors import ConfigError
+from offsets.verdict import Verdict
+from tests.support.kinds_of_topics import BROKEN, DAYS, KINDS, RECORDS, START, iso, produce
+from tests.support.local_engine import LocalEngine, days, pipeline
+from tests.support.memory_topic import MemoryTopic
+
+NOW = START + timedelta(days=DAYS, hours=3)
+
+
+def settled(path: Path, topic: MemoryTopic) -> dict[Verdict, int]:
+    """Run all days by a written config, unchanged but for a limit of invalid records, and count verdicts."""
+    settings = config.load(path, os.environ)
+    made = pipeline(path.parent / "unused", topic, now=NOW, engine=LocalEngine(topic, batch_rows=500))
+    made = replace(made, settings=settings, lake=PosixLake(settings.lake.path))
+    counts = dict.fromkeys(Verdict, 0)
+    for day in days(settings.day.first, START.date() + timedelta(days=DAYS - 1)):
+        manifest = run_day(made, day).manifest
+        for verdict in Verdict:
+            counts[verdict] += manifest.rows(verdict)
+    return counts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_written_config_unchanged_settles_the_valid_records(kind: str, tmp_path: Path) -> None:
+    topic = produce(kind)
+    path = tmp_path / "orders.yaml"
+    proposed = init(topic, "orders", "localhost:9092", path, "UTC")
+    counts = settled(path, topic)
+    valid = RECORDS - BROKEN
+    rows = counts[Verdict.IN_DAY] + counts[Verdict.LATE]
+    assert rows >= 0.999 * valid, (counts, path.read_text())
+    assert counts[Verdict.BEFORE_FIRST] == 0
+    assert proposed.first == START.date()
+    assert proposed.rows == proposed.sampled - proposed.invalid - proposed.skipped
+    assert proposed.invalid <= BROKEN
+
+
+def columns(kind: str, folder: Path) -> dict[str, str]:
+    init(produce(kind), "orders", "localhost:9092", folder / f"{kind}.yaml", "UTC")
+    rules = config.load(folder / f"{kind}.yaml", os.environ).rules
+    return {column.name: ddl(column.type) for column in rules.columns}
+
+
+def event_time(kind: str, folder: Path) -> tuple[str, str]:
+    rule = config.load(folder / f"{kind}.yaml", os.environ).rules.event_time
+    return ".".join(rule.path), str(rule.format)
+
+
+def test_the_columns_are_what_a_person_would_write(tmp_path: Path) -> None:
+    orders = columns("orders", tmp_path)
+    assert orders["amount"] == "double"
+    assert orders["items"] == "array<struct<sku:string,quantity:bigint,price:double>>"
+    assert orders["address"] == "struct<city:string,zip:string>"
+    assert (orders["paid"], orders["delivery_day"], orders["created_at"]) == ("boolean", "date", "timestamp")
+    assert event_time("orders", tmp_path) == ("created_at", "iso8601")
+    iot = columns("iot", tmp_path)
+    assert iot["device"] == "struct<id:string,firmware:string,location:struct<lat:double,lon:bigint>>"
+    assert iot["measured"] == "struct<epoch_ms:bigint,sequence:bigint>"
+    assert (iot["samples"], iot["alarms"]) == ("array<array<double>>", "array<json>")
+    assert iot["serial"] == "decimal(38,0)"
+    assert event_time("iot", tmp_path) == ("measured.epoch_ms", "epoch_ms")
+    clicks = columns("clicks", tmp_path)
+    assert (clicks["properties"], clicks["counters"]) == ("map<string,json>", "map<string,bigint>")
+    assert clicks["context"] == "json"
+    assert not {"date", "IP"} & clicks.keys()
+    assert event_time("clicks", tmp_path) == ("eventTime", "iso8601")
+    transfers = columns("transfers", tmp_path)
+    assert transfers["amount"] == "string"
+    assert "decimal(38,2) would hold these as exact numbers" in (tmp_path / "transfers.yaml").read_text()
+    assert event_time("transfers", tmp_path) == ("bookedAt", "iso8601")
+    debezium = columns("debezium", tmp_path)
+    assert debezium["after"] == "struct<id:bigint,name:string,price:double,updated:bigint>"
+    assert event_time("debezium", tmp_path) == ("ts_ms", "epoch_ms")
+    assert "tombstones: skip" in (tmp_path / "debezium.yaml").read_text()
+    assert columns("connect", tmp_path)["payload"].startswith("struct<before:struct<id:bigint,")
+    assert event_time("connect", tmp_path) == ("payload.ts_ms", "epoch_ms")
+
+
+def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text("mine")
+    (tmp_path / "link.yaml").symlink_to(tmp_path / "nowhere")
+    for there in (path, tmp_path / "link.yaml"):
+        with pytest.raises(ConfigError, match="writes over nothing"):
+            init(produce("orders", records=50), "orders", "localhost:9092", there, "UTC")
+    assert path.read_text() == "mine"
+    with pytest.raises(ConfigError, match="a folder"):
+        init(MemoryTopic(), "orders", "localhost:9092", tmp_path / "none" / "a.yaml", "UTC")
+
+
+def test_a_topic_from_which_nothing_can_be_proposed_writes_nothing(tmp_path: Path) -> None:
+    topic = MemoryTopic()
+    with pytest.raises(ConfigError, match="none that can be read"):
+        init(topic, "orders", "localhost:9092", tmp_path / "a.yaml", "UTC")
+    topic.produce(0, b"\0\0\0\0\7avro", START)
+    with pytest.raises(ConfigError, match="schema registry") as stopped:
+        init(topic, "orders", "localhost:9092", tmp_path / "a.yaml", "UTC")
+    assert "record.format: raw" in stopped.value.do
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_replayed_events_get_a_longer_validity_and_their_own_first_day(tmp_path: Path) -> None:
+    topic, path = MemoryTopic(), tmp_path / "a.yaml"
+    for number in range(200):
+        at = START - timedelta(days=90, minutes=number)
+        topic.produce(0, json.dumps({"id": number, "at": iso(at)}).encode(), START)
+    proposed = init(topic, "orders", "localhost:9092", path, "Europe/Amsterdam")
+    assert (proposed.rows, proposed.invalid) == (200, 0)
+    assert proposed.first == date(2026, 1, 30)
+    assert config.load(path, os.environ).rules.past == timedelta(days=182)
+
+
+def test_a_clock_that_was_never_set_moves_neither_the_first_day_nor_the_validity(tmp_path: Path) -> None:
+    topic, path = MemoryTopic(), tmp_path / "a.yaml"
+    for number in range(1000):
+        at = "0001-01-01T00:00:00Z" if number == 500 else iso(START)
+        topic.produce(0, json.dumps({"at": at}).encode(), START)
+    topic.produce(0, b'{"at":"2026-05-01T00:10:00Z"}', 1 << 62)
+    topic.produce(0, b'{"at":"2026-05-01T00:10:00Z"}', -1)
+    proposed = init(topic, "orders", "localhost:9092", path, "UTC")
+    assert (proposed.first, proposed.invalid, proposed.rows) == (START.date(), 3, 999)
+    assert "validity" not in path.read_text()
+
+
+def test_records_whose_fields_cannot_be_columns_write_nothing(tmp_path: Path) -> None:
+    topic = MemoryTopic()
+    topic.produce(0, b'{"date":"2026-05-01","kafka_x":1}', START)
+    with pytest.raises(ConfigError, match="that can be columns"):
+        init(topic, "orders", "localhost:9092", tmp_path / "a.yaml", "UTC")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_log_that_retention_has_begun_to_take_starts_on_a_whole_day(tmp_path: Path) -> None:
+    topic = produce("orders")
+    topic.retain_from(1, 900)
+    proposed = init(topic, "orders", "localhost:9092", tmp_path / "a.yaml", "UTC")
+    assert proposed.first > START.date() + timedelta(days=1)
+    assert proposed.before_first > 0
+
+
+def test_records_without_a_time_take_kafkas(tmp_path: Path) -> None:
+    topic, path = MemoryTopic(), tmp_path / "a.yaml"
+    for number in range(20):
+        topic.produce(0, b'{"n":%d,"b":"%d"}' % (number, number), datetime(2026, 5, 1, 3, tzinfo=UTC))
+    assert init(topic, "orders", "localhost:9092", path, "UTC").rows == 20
+    assert config.load(path, os.environ).rules.event_time.path == ()
+
+
+def test_times_without_a_zone_are_read_in_the_one_that_is_written(tmp_path: Path) -> None:
+    topic, path = MemoryTopic(), tmp_path / "a.yaml"
+    for number in range(20):
+        value = json.dumps({"when": (START + timedelta(seconds=number)).replace(tzinfo=None).isoformat()})
+        topic.produce(0, value.encode(), START)
+    assert init(topic, "orders", "localhost:9092", path, "UTC").rows == 20
+    assert "zone: UTC" in path.read_text()
