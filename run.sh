@@ -196,13 +196,14 @@ pip_settings() {
   for name in "${!PIP_@}"; do unset "$name"; done
   eval "$found"
   export PIP_CONFIG_FILE=/dev/null
+  pip_set=1
 }
 
 pip_install() {
   # What is built is built below the environment: what a killed set-up leaves goes with it.
   local -x TMPDIR=$venv/tmp PYTHONWARNINGS=
   mkdir -p "$TMPDIR"
-  pip_settings
+  [[ -n ${pip_set-} ]] || pip_settings
   must "$venv/bin/python" -I -m pip --disable-pip-version-check --no-input install --progress-bar off \
     --no-deps --use-pep517 --no-build-isolation "$@"
   rm -rf "$TMPDIR"

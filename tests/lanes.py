@@ -1,6 +1,6 @@
 """Runs the types' checks and all tests at once, in lanes that take about as long.
 
-Each lane is one command; the tests' two are plain pytest, so that one of them has the one session of Spark.
+Each lane is one command; the tests' three are plain pytest, so that one of them has the one session of Spark.
 One lane is shown at a time, as it goes, and the failures of all again at the end. A signal reaches every lane
 as Ctrl-C would, SIGKILL of this process too. Never leaves a process behind: a lane that hangs is killed with
 all that it started.
@@ -52,8 +52,9 @@ LANES: Final = (
     # no shell before them: it would take the signal of our death for itself
     Lane(name="types", command=(str(BIN / "mypy"),), tests=False),
     Lane(name="imports", command=(str(BIN / "lint-imports"),), tests=False),
-    # each test is in one of the two, by its marker, so that none is forgotten
-    Lane(name="without Spark", command=(*PYTEST, "tests", "-m", "not spark")),
+    # each test is in one of the three, by its folder and its marker, so that none is forgotten
+    Lane(name="unit", command=(*PYTEST, "tests/unit", "-m", "not spark")),
+    Lane(name="faults", command=(*PYTEST, "tests", "--ignore=tests/unit", "-m", "not spark")),
     Lane(name="Spark", command=(*PYTEST, "tests", "-m", "spark"), report=True),
 )
 

@@ -124,7 +124,7 @@ def test_three_days_hold_every_record_once_in_its_place(
 
 def _assert_mended(lake: Path, config: Path, command: Command) -> None:
     """One command mends a day with a damaged late file: it builds the day that brought it again as well."""
-    damaged = next(lake.glob(f"date={DAYS[0]}/late-*"))
+    damaged = next(lake.glob(f"date={DAYS[0]}/part-late-*"))
     damaged.write_bytes(damaged.read_bytes()[:-9])
     assert command(config, "verify").code == 28
     done = command(config, "run", "--date", str(DAYS[0]), "--force")
