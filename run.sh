@@ -117,10 +117,11 @@ apt_install() { # $1: what succeeds once one of these packages, which are tried 
   # dpkg wants the system's own programs, which cron's path does not have.
   local -x PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
   local package found=$1 stale='' apt=(apt-get -o DPkg::Lock::Timeout=300)
-  again "${apt[@]}" update || stale=$cause # one list of many may be gone, and no timeout is for the lists' own lock
+  # One list of many may be gone, and no timeout is for the lists' own lock. In the user's language no cause is known again.
+  LC_ALL=C again "${apt[@]}" update -o APT::Update::Error-Mode=any || stale=$cause
   for package in "${@:2}"; do
     say "installing $package with apt-get"
-    again "${apt[@]}" install -y --no-install-recommends "$package" || {
+    LC_ALL=C again "${apt[@]}" install -y --no-install-recommends "$package" || {
       [[ $cause != *'dpkg frontend lock'* ]] || return 1 # it was waited for, and is held still
       continue
     }
@@ -134,7 +135,7 @@ apt_install() { # $1: what succeeds once one of these packages, which are tried 
 # The line of a program's output that says why it failed: the last with an error of its own, else the last with a
 # warning or pip's word that it found nothing, else the last. What only says that something else failed is passed over.
 why() {
-  awk '!NF || /(note|hint): |See above|Encountered error|No matching distribution|Could not build/ { next }
+  awk '!NF || /(note|hint): |See above|Encountered error|No matching distribution|Could not build|Some index files/ { next }
     /subprocess-exited|-unavailable$|metadata-generation|failed-wheel|[Ff]ailed (building|to build)/ { next }
     { sub(/^[^A-Za-z\/]+/, ""); last = $0 }
     /Could not find a version|[a-z]Warning: |Unable to lock directory/ { lesser = $0; next }
@@ -151,11 +152,13 @@ again() { # a command, tried again where it was the network that failed, or anot
     "$@" </dev/null >>"$log" 2>&1 || code=$?
     ((code)) || return 0
     cause=$(tail -n "+$((start + 1))" "$log" | why)
-    [[ -n $cause ]] && ((code <= 128)) || cause="$1 ended with code $code; its last words: ${cause:-none}"
-    [[ ${cause,,} =~ $lock ]] || ((attempt < 3)) && [[ ${cause,,} =~ $passing ]] && ((attempt < 30)) || return 1
+    ((code <= 128 && attempt < 30)) && [[ ${cause,,} =~ $passing ]] || break
+    [[ ${cause,,} =~ $lock ]] || ((attempt < 3)) || break
     ((attempt > 3)) || say "trying again in $((attempt * 4)) s: $cause"
     sleep $((attempt < 4 ? attempt * 4 : 10))
   done
+  [[ -n $cause ]] && ((code <= 128)) || cause="$1 ended with code $code; its last words: ${cause:-none}"
+  return 1
 }
 
 stopped() {
@@ -167,23 +170,24 @@ must() { again "$@" || stopped; }
 
 # The user's pip settings, in variables or files, say where packages come from. All others are passed over: what would
 # install elsewhere, or something else than the lock says.
-sources='import ast, os, shlex, subprocess, sys
+sources='import shlex, sys
+from pip._internal.configuration import Configuration  # what "pip config list" prints says not which file holds
 kept = """index-url extra-index-url no-index find-links trusted-host cert client-cert proxy keyring-provider timeout
 default-timeout retries cache-dir no-cache-dir use-feature use-deprecated""".split()
-hiding = "QUIET VERBOSE ISOLATED GLOBAL USER SITE"  # what of the list may not be shown
-whole = {"PIP_" + name: "0" for name in hiding.split()}
-whole |= {"PIP_LOG": os.devnull, "PIP_PYTHON": sys.executable}
-settings = subprocess.run([sys.executable, "-I", "-m", "pip", "config", "list"], env=os.environ | whole,
-                          stdout=subprocess.PIPE, text=True)
-if settings.returncode:
-    sys.exit(settings.stdout)  # some of what is wrong with them pip says there
+read = Configuration(isolated=False)
+try:
+    read.load()
+except Exception as error:
+    sys.exit(str(error))
+settings = {}
+for name, value in read.items():  # from 25.2 on a name is a file, and the value what that file says
+    settings |= value if isinstance(value, dict) else {name: value}
 found = {}
 for section in ("global", "install", ":env:"):  # the later one holds, as for pip
-    for line in settings.stdout.splitlines():
-        name, _, value = line.partition("=")
+    for name, value in settings.items():
         key = name.removeprefix(section + ".")
         if name != key in kept:
-            found[key] = ast.literal_eval(value) or found.get(key, "")  # one that is empty holds nowhere
+            found[key] = value or found.get(key, "")  # one that is empty holds nowhere
 for name, value in found.items():
     print("export PIP_" + name.replace("-", "_").upper() + "=" + shlex.quote(value))'
 

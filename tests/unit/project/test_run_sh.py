@@ -44,6 +44,7 @@ JAVA = """#!/bin/bash
 """
 APT = """#!/bin/bash
 [[ $3 != update ]] || echo update >>"{said}/apt"
+[[ $3 != update ]] || echo "$LC_ALL ${*:4}" >>"{said}/language"
 [[ $3 != update || $(wc -l <"{said}/apt") -ge {succeeds} ]] || { echo "{failing}" && exit 100; }
 [[ $3 != install ]] || echo "${*: -1}" >>"{said}/installed"
 [[ $3 != install || ${*: -1} != {helping} ]] || cp "{fits}" "{python}"
@@ -298,6 +299,15 @@ def test_what_an_update_of_lists_failed_for_is_told(machine: Machine) -> None:
     assert (code, said[-1].partition("apt-get: ")[2]) == (2, "E: no disk")
 
 
+def test_lists_that_cannot_be_fetched_are_tried_again_and_told(machine: Machine) -> None:
+    """apt-get ends an update without a network with 0, and only then says that it knows no such package."""
+    machine.apt("none", "E: Failed to fetch http://x  Could not resolve x\nE: Some index files failed.", 9)
+    code, said = machine.set_up(LANG="de_DE.UTF-8")
+    assert (code, len(machine.heard("apt"))) == (2, 3)
+    assert said[-1].endswith("apt-get: E: Failed to fetch http://x  Could not resolve x")
+    assert set(machine.heard("language")) == {"C -o APT::Update::Error-Mode=any"}
+
+
 def test_a_python_beside_the_system_s_own_gets_its_venv(machine: Machine) -> None:
     """`python3-venv` is for the system's `python3` alone, which was too old: code 2, at each try."""
     machine.apt("python3.12-venv")
@@ -468,18 +478,36 @@ def test_settings_that_install_elsewhere_do_not_reach_pip(machine: Machine) -> N
 @pytest.mark.parametrize(
     "text, line",
     [
-        ("[global]\ntimeout = 60s\n", "option timeout: invalid floating-point value: '60s'"),
         ("[global]\noops\n", "pip.conf'"),
         ("index-url = https://user:pass@host/\n", "File contains no section headers."),
     ],
 )
 def test_settings_that_pip_cannot_read_are_told_in_its_words(text: str, line: str, machine: Machine) -> None:
-    """The line was empty, and so was the log: pip says some of it on stdout."""
     machine.python("python3", "3.12")
     (machine.folder / "pip.conf").write_text(text)
     code, said = machine.set_up(PIP_CONFIG_FILE=str(machine.folder / "pip.conf"))
     assert code == 2
     assert said[-2].endswith(line)
+
+
+def test_a_setting_that_pip_refuses_is_told_in_its_words(machine: Machine) -> None:
+    """With the real pip, which says this on stdout: the line was empty, and so was the log."""
+    machine.python("python3", "3.12")
+    machine.script("pip", REAL_PIP)
+    code, said = machine.set_up(PIP_DEFAULT_TIMEOUT="60s")
+    assert code == 2
+    assert said[-2].endswith("option default-timeout: invalid floating-point value: '60s'")
+
+
+def test_of_two_files_the_one_that_pip_obeys_holds(machine: Machine) -> None:
+    """What `pip config list` prints last is the file whose path sorts last, from pip 25.2 on."""
+    machine.python("python3", "3.12")
+    for name, index in ((".pip/pip.conf", "old"), (".config/pip/pip.conf", "new")):
+        path = machine.folder / name
+        path.parent.mkdir(parents=True)
+        path.write_text(f"[global]\nindex-url = {index}\n")
+    assert machine.set_up()[0] == 0
+    assert "PIP_INDEX_URL=new" in machine.heard("environment")
 
 
 def test_a_setting_that_is_empty_holds_nowhere(machine: Machine) -> None:
@@ -597,9 +625,12 @@ def test_a_failure_is_told_by_the_one_line_that_matters(
 def test_a_program_that_a_signal_ends_is_told_by_its_number(words: str, told: str, machine: Machine) -> None:
     """As pip that ran out of memory: the line was empty, or what it did last."""
     machine.python("python3", "3.12")
-    machine.script("pip", f'#!/bin/bash\n[[ $2 == -c ]] || {{ echo "{words}"; kill -9 $$; }}\n')
-    code, said = machine.set_up()
-    assert code == 2
+    killed = (
+        '#!/bin/bash\n[[ $2 != -c ]] || exec "{real}" "$@"\necho >>"{said}/pip"; echo "{words}"; kill -9 $$\n'
+    )
+    machine.script("pip", killed, words=words)
+    code, said = machine.set_up(KAFKA_DAILY_HOME=str(machine.folder / "kafka-connect"))
+    assert (code, len(machine.heard("pip"))) == (2, 1)  # where it lies does not say that it was the network
     assert said[-2].endswith(f"bin/python ended with code 137; its last words: {told}")
 
 
