@@ -145,7 +145,8 @@ why() {
 
 again() { # a command, tried again where it was the network that failed, or another's lock; sets cause
   local attempt start code lock='(get|to) lock |lock directory'
-  local passing="$lock|connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host "
+  # to an older pip a download that was cut short is one of another hash
+  local passing="$lock|connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host |match the hashes"
   for attempt in {1..30}; do
     start=$(wc -l <"$log")
     code=0
@@ -172,8 +173,8 @@ must() { again "$@" || stopped; }
 # install elsewhere, or something else than the lock says.
 sources='import shlex, sys
 from pip._internal.configuration import Configuration  # what "pip config list" prints says not which file holds
-kept = """index-url extra-index-url no-index find-links trusted-host cert client-cert proxy keyring-provider timeout
-default-timeout retries cache-dir no-cache-dir use-feature use-deprecated""".split()
+kept = """index-url pypi-url extra-index-url no-index find-links trusted-host cert client-cert proxy no-proxy-env
+keyring-provider timeout default-timeout retries cache-dir no-cache-dir use-feature use-deprecated""".split()
 read = Configuration(isolated=False)
 try:
     read.load()

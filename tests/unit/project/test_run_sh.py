@@ -598,7 +598,7 @@ IVY = """:: problems summary ::
         (NOT_FOUND, NOT_FOUND.splitlines()[0], 1),
         (NOT_BUILT, "error: invalid command 'bdist_wheel'", 1),
         (WARNED, WARNED.splitlines()[1].strip(), 1),
-        (HASHES, HASHES.splitlines()[0], 1),
+        (HASHES, HASHES.splitlines()[0], 3),
         (IVY, "Host x not found. url=x/x.pom", 3),
         ("OSError: [Errno 28] No space left on device\n\n", "OSError: [Errno 28] No space left on device", 1),
         ("something\nelse\n", "else", 1),
