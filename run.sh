@@ -158,6 +158,10 @@ again() { # a command, tried again where it was the network that failed, or anot
     ((attempt > 3)) || say "trying again in $((attempt * 4)) s: $cause"
     sleep $((attempt < 4 ? attempt * 4 : 10))
   done
+  if ((code == 120)) || [[ $cause == 'Logging error'* ]]; then # what Python does where its words find no room
+    cause="$1 could not write all of its words to $log; there may have been no space left"
+    return 1
+  fi
   [[ -n $cause ]] && ((code <= 128)) || cause="$1 ended with code $code; its last words: ${cause:-none}"
   return 1
 }

@@ -71,10 +71,10 @@ ROOT_USER = {
 def test_the_quick_start_leads_from_a_topic_to_a_lake(
     broker: Broker, topic: MakeTopic, command: Command, tmp_path: Path
 ) -> None:
-    """Only the topic's name, the broker's address and the first day are others than on the page."""
-    name, zone = topic(), ZoneInfo("Europe/Amsterdam")
+    """Only names, the address, the first day and the clock are others than on the page."""
+    name, zone, now = topic(), ZoneInfo("Europe/Amsterdam"), datetime.now(UTC)
     # where midnight and grace are just over, the newest day is not due before both clocks agree
-    yesterday = (datetime.now(UTC) - timedelta(minutes=65)).astimezone(zone).date() - timedelta(days=1)
+    yesterday = (now - timedelta(minutes=65)).astimezone(zone).date() - timedelta(days=1)
     first = yesterday - timedelta(days=1)
 
     def ours(note: str) -> str:
@@ -82,6 +82,7 @@ def test_the_quick_start_leads_from_a_topic_to_a_lake(
         return text.replace("localhost:9092", broker.bootstrap_servers).replace("2026-11-20", str(first))
 
     program = ours("quick start: send.py").replace('"visits"', f'"{name}"')
+    program = program.replace("datetime.now(UTC)", f'datetime.fromisoformat("{now.isoformat()}")')
     subprocess.run([sys.executable, "-c", program], check=True)
     (path := tmp_path / "conf" / "visits.yaml").parent.mkdir()
     path.write_text(ours("quick start: conf/visits.yaml").replace("topic: visits", f"topic: {name}"))
@@ -93,8 +94,10 @@ def test_the_quick_start_leads_from_a_topic_to_a_lake(
                 assert done.code == 0, (arguments, done.err)
     lake = tmp_path / "lake" / "visits"
     found = {day: len(rows(lake, day)) + len(invalid(lake, day)) for day in (first, yesterday)}
-    whole = [(midnight(day + timedelta(days=1)) - midnight(day)) / timedelta(minutes=1) for day in found]
-    assert list(found.values()) == whole
+    sent = [(now - timedelta(minutes=minutes)).astimezone(zone).date() for minutes in range(1, 4321)]
+    assert found == {
+        day: sent.count(day) for day in found
+    }  # the first is whole but in the hour after midnight
 
 
 def test_the_rights_that_the_page_names_are_enough_and_each_is_needed(

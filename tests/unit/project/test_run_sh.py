@@ -621,6 +621,15 @@ def test_a_failure_is_told_by_the_one_line_that_matters(
     assert len(machine.heard("pip")) == attempts
 
 
+def test_words_that_found_no_room_are_told(machine: Machine) -> None:
+    """On a full disk the log has no error: pip's note that it could not log was told as the cause."""
+    machine.python("python3", "3.12")
+    (machine.said / "output").write_text("running build\n--- Logging error ---\n")
+    code, said = machine.set_up()
+    assert code == 2
+    assert said[-2].endswith("setup.log; there may have been no space left")
+
+
 @pytest.mark.parametrize("words, told", [("", "none"), ("Building wheels", "Building wheels")])
 def test_a_program_that_a_signal_ends_is_told_by_its_number(words: str, told: str, machine: Machine) -> None:
     """As pip that ran out of memory: the line was empty, or what it did last."""
