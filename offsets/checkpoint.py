@@ -101,6 +101,10 @@ class PartitionCheckpoint:
         """The offset at which the next run starts to read."""
         return self.pending.first if len(self.pending) else self.seen_until
 
+    def has_settled(self, offset: int) -> bool:
+        """Return whether an offset was read, and is not pending."""
+        return offset < self.seen_until and offset not in self.pending
+
     def without(self, *lost: LostOffsets) -> PartitionCheckpoint:
         """Return the checkpoint without the lost offsets; losses of other partitions change nothing.
 

@@ -50,6 +50,11 @@ def midnight(day: date, zone: str) -> datetime:
     return datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone)).astimezone(UTC)
 
 
+def date_in(zone: str, instant: datetime) -> date:
+    """Return the date that a zone has at an instant."""
+    return instant.astimezone(ZoneInfo(zone)).date()
+
+
 def day_in(zone: str, day: date) -> Day:
     """Return a date's bounds by today's zone database.
 

@@ -11,7 +11,6 @@ import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
-from zoneinfo import ZoneInfo
 
 from offsets.checkpoint import Anchor, Checkpoint, LostOffsets, PartitionCheckpoint
 from offsets.commit_log import Ledger
@@ -25,7 +24,7 @@ from offsets.day_plan import (
     after_compaction,
     is_compacted,
 )
-from offsets.days import Day, day_in, midnight
+from offsets.days import Day, date_in, day_in, midnight
 from offsets.errors import (
     BrokerBehind,
     ConfigError,
@@ -79,11 +78,12 @@ class Terms:
 
 def bounds(day: date, zone: str, before: Manifest | None) -> Day:
     """Return a day's bounds; it begins where the day before ended, even if the zone rules changed since."""
-    by_rules = day_in(zone, day)
-    if before is None:
-        return by_rules
-    start = before.day.end
-    return Day(date=day, zone=zone, start=start, end=max(start, by_rules.end))
+    return day_in(zone, day) if before is None else day_behind(before.day.end, day, zone)
+
+
+def day_behind(start: datetime, day: date, zone: str) -> Day:
+    """Return a day that begins where the one before it ended."""
+    return Day(date=day, zone=zone, start=start, end=max(start, day_in(zone, day).end))
 
 
 def require_over(day: Day, grace: timedelta, now: datetime) -> None:
@@ -360,7 +360,7 @@ def _earliest_provable(
     if start.oldest is not None and start.oldest >= 0:
         days.append(datetime.fromtimestamp(min(start.oldest, millis(now)) / 1000, UTC))
     oldest = min(days, default=now) + terms.future
-    first = oldest.astimezone(ZoneInfo(terms.zone)).date() + timedelta(days=1)
+    first = date_in(terms.zone, oldest) + timedelta(days=1)
     due = midnight(first + timedelta(days=1), terms.zone) + terms.grace
     return None if topic.retention and topic.retention < _longest_wait(terms) and now < due else first
 

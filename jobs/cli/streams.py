@@ -33,6 +33,7 @@ class _Unfailing(io.RawIOBase):
     def writable(self) -> bool:
         return True
 
+    # typeshed allows every buffer; the text layer above passes bytes alone
     def write(self, data: bytes, /) -> int:  # type: ignore[override]
         rest = memoryview(data)
         with suppress(OSError):

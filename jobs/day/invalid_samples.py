@@ -100,10 +100,9 @@ def describe(
     """Return what a message shows of the causes and the samples, as far as the config allows."""
     hints = [hint_of(sample.value, sample.timestamp, rules) for sample in samples]
     distinct = list(dict.fromkeys(hint for hint in hints if hint))
-    texts = {id(sample): _text(sample, shown) for sample in samples}
     parts = []
     for count in causes[:SHOWN]:
-        own = [texts[id(sample)] for sample in samples if sample.cause == count.cause]
+        own = [_text(sample, shown) for sample in samples if sample.cause == count.cause]
         such = f" (such as {', '.join(own)})" if own and shown is not Samples.NONE else ""
         parts.append(f"{count.rows:,} x {count.cause}{such}")
     at = f"`show {samples[0].partition}:{samples[0].offset}` prints one" if samples else ""

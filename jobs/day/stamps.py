@@ -10,9 +10,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final
-from zoneinfo import ZoneInfo
 
 from jobs.config import Late
 from jobs.day.stretches import batch_of
@@ -20,6 +19,7 @@ from jobs.record.decode import Decoder
 from jobs.task.classify import CODE, DayBounds, length_text, too_early
 from jobs.task.task import Batch, judge
 from offsets.day_plan import DayPlan, Span
+from offsets.days import date_in
 from offsets.errors import KafkaDailyError
 from offsets.instants import from_micros
 from offsets.kafka.reader import FullRecord, TopicReader
@@ -200,11 +200,7 @@ def _share(found: StampedLater) -> str:
 def _reading_run(found: StampedLater, settings: Settings) -> str:
     if found.stamped is None:
         return "a later one"
-    return f"the run for {_day_of(found.stamped - settings.day.grace, settings.day.zone)}, or a later one,"
-
-
-def _day_of(instant: datetime, zone: str) -> date:
-    return instant.astimezone(ZoneInfo(zone)).date()
+    return f"the run for {date_in(settings.day.zone, found.stamped - settings.day.grace)}, or a later one,"
 
 
 def _fate(found: StampedLater, plan: DayPlan, settings: Settings) -> str:

@@ -13,7 +13,6 @@ from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from jobs import config
 from jobs.day.stretches import batch_of
@@ -27,7 +26,7 @@ from jobs.record.time_format import TimeFormat
 from jobs.task.classify import VERDICTS, DayBounds
 from jobs.task.result import summed_causes
 from jobs.task.task import Batch, judge
-from offsets.days import ONE_DAY, day_in
+from offsets.days import ONE_DAY, date_in, day_in
 from offsets.errors import ConfigError
 from offsets.instants import EPOCH, millis
 from offsets.kafka.reader import FullRecord, TopicReader
@@ -102,7 +101,7 @@ def _earliest(sample: TopicSample, zone: str) -> date | None:
     if not sample.oldest:
         return None
     latest = EPOCH + timedelta(milliseconds=min(max(0, *sample.oldest), LATEST)) + FUTURE
-    return latest.astimezone(ZoneInfo(zone)).date() + ONE_DAY
+    return date_in(zone, latest) + ONE_DAY
 
 
 def _no_json(topic: str, records: Sequence[FullRecord]) -> ConfigError:

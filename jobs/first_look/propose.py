@@ -10,29 +10,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
-from zoneinfo import ZoneInfo
 
 import msgspec
 
+from jobs.config.schema import ValiditySection
 from jobs.first_look.infer import Inferred, fields_of, infer, unwritable
 from jobs.first_look.times import Candidate, candidates
 from jobs.record.columns import Column, ColumnType, name_problem
 from jobs.record.formats import DECODERS
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, Tombstones
-from offsets.instants import EPOCH, micros
+from offsets.days import date_in
+from offsets.instants import EPOCH, MICROSECOND, micros
 from offsets.kafka.reader import FullRecord
 
 WIDEST: Final = 500
 """How many columns are proposed, the fields that most records have."""
-PAST: Final = timedelta(days=30)
+PAST: Final = ValiditySection().past
 """validity.past where it is not written."""
 LONGEST_PAST: Final = timedelta(days=7_300)
 """The longest validity.past that is proposed."""
-FUTURE: Final = timedelta(days=1)
+FUTURE: Final = ValiditySection().future
 """validity.future where it is not written."""
 MOST: Final = 0.995
 """The share of events whose age counts."""
-_MICROSECOND: Final = timedelta(microseconds=1)
 _IN_USE: Final = range(micros(datetime(2200, 1, 1, tzinfo=UTC)))
 """The instants that may be the begin of a lake."""
 LONG_KEY: Final = 256
@@ -156,11 +156,11 @@ def _past(event_time: Candidate | None) -> timedelta:
 def _first_day(event_time: Candidate | None, stamps: Sequence[int], zone: str, earliest: date | None) -> date:
     """Return the day of the oldest event that is valid, or the earliest day that can be whole."""
     if event_time:
-        past, future = _past(event_time) // _MICROSECOND, FUTURE // _MICROSECOND
+        past, future = _past(event_time) // MICROSECOND, FUTURE // MICROSECOND
         times = zip(event_time.times, event_time.ages, strict=True)
         instants = [time for time, age in times if -future <= age <= past]
     else:
         instants = [stamp * 1000 for stamp in stamps]
     oldest = min(filter(_IN_USE.__contains__, instants), default=_IN_USE.start)
-    day = (EPOCH + timedelta(microseconds=oldest)).astimezone(ZoneInfo(zone)).date()
+    day = date_in(zone, EPOCH + oldest * MICROSECOND)
     return max(day, earliest) if earliest else day

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
-from zoneinfo import ZoneInfo
 
 from jobs.config import Late
 from jobs.context import Pipeline
@@ -24,13 +23,14 @@ from jobs.record.rules import Rules, rules_of
 from jobs.record.text import BytesText, text_of
 from jobs.task.classify import VERDICTS, DayBounds
 from jobs.task.task import Batch, judge
+from offsets.checkpoint import Checkpoint
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
-from offsets.days import ONE_DAY, Day, day_in
+from offsets.days import ONE_DAY, Day, date_in
 from offsets.instants import from_micros, millis
 from offsets.kafka.offset_lookup import find_end
 from offsets.kafka.reader import FullRecord, TopicReader, look_together
 from offsets.manifest import Manifest
-from offsets.plan import bounds
+from offsets.plan import bounds, day_behind
 from offsets.verdict import Verdict
 
 NOT_READ: Final = "not_read"
@@ -156,10 +156,10 @@ def _following(pipeline: Pipeline, ledger: Ledger) -> Day:
 def _settled_by(pipeline: Pipeline, newest: Manifest, partition: int, offset: int) -> Manifest | None:
     """Return the manifest of the run that settled an offset, or None."""
     found, at = None, newest
-    settled = _is_settled(newest, partition, offset)
+    settled = _is_settled(newest.next, partition, offset)
     while settled:
         found = at
-        settled = _was_settled_before(at, partition, offset)
+        settled = _is_settled(at.consumed, partition, offset)
         earlier = read_manifest(pipeline.lake, at.day.date - ONE_DAY) if settled else None
         if earlier is None:
             return found
@@ -167,14 +167,8 @@ def _settled_by(pipeline: Pipeline, newest: Manifest, partition: int, offset: in
     return found
 
 
-def _is_settled(manifest: Manifest, partition: int, offset: int) -> bool:
-    parts = [part for part in manifest.next.partitions if part.partition == partition]
-    return any(offset < part.seen_until and offset not in part.pending for part in parts)
-
-
-def _was_settled_before(manifest: Manifest, partition: int, offset: int) -> bool:
-    parts = [part for part in manifest.consumed.partitions if part.partition == partition]
-    return any(offset < part.seen_until and offset not in part.pending for part in parts)
+def _is_settled(by: Checkpoint, partition: int, offset: int) -> bool:
+    return any(part.partition == partition and part.has_settled(offset) for part in by.partitions)
 
 
 def _days_until_read(
@@ -204,8 +198,7 @@ def _days_until_read(
 
 
 def _after(before: Day, day: date) -> Day:
-    by_rules = day_in(before.zone, day)
-    return replace(by_rules, start=before.end, end=max(before.end, by_rules.end))
+    return day_behind(before.end, day, before.zone)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +237,7 @@ def _day_of(happened: datetime, days: Sequence[Day]) -> date:
     for day in reversed(days):
         if day.start <= happened < day.end:
             return day.date
-    return happened.astimezone(ZoneInfo(days[-1].zone)).date()
+    return date_in(days[-1].zone, happened)
 
 
 def _instant(timestamp: int) -> datetime | None:

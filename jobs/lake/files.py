@@ -29,7 +29,7 @@ class HashedFile:
         return len(view)
 
     def _append(self, view: memoryview) -> None:
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of lake stores bytes in its own way
 
     def tell(self) -> int:
         """Return the number of bytes written so far."""

@@ -405,6 +405,7 @@ def _start(keys: Mapping[str, str], jvm: Jvm) -> SparkSession:
     log.debug("starting spark", master=master)
     set_up = SparkConf().setAll(list(config.items()))
     with jvm.launching() as arguments:
+        # pyspark leaves it untyped
         gateway = launch_gateway(set_up, arguments)  # type: ignore[no-untyped-call]
     jvm.process = gateway.proc
     if name := _name_without_account():
