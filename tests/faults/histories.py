@@ -93,6 +93,11 @@ class _Zone(tzinfo):
     def tzname(self, at: datetime | None) -> str:
         return self._key
 
+    def fromutc(self, at: datetime) -> datetime:
+        utc = at.replace(tzinfo=None)
+        guess = utc + self._zones.utc_offset(self._key, utc)
+        return (utc + self._zones.utc_offset(self._key, guess)).replace(tzinfo=self)
+
 
 class History:
     """A topic and a lake, each twice: the product's and the reference's."""
