@@ -149,7 +149,7 @@ def _past(event_time: Candidate | None) -> timedelta:
     if event_time is None:
         return PAST
     ages = sorted(event_time.ages)
-    oldest = timedelta(microseconds=ages[int((len(ages) - 1) * MOST)])
+    oldest = min(ages[int((len(ages) - 1) * MOST)], LONGEST_PAST // MICROSECOND) * MICROSECOND
     return PAST if oldest <= PAST else min(timedelta(days=2 * (oldest.days + 1)), LONGEST_PAST)
 
 

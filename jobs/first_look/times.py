@@ -10,14 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from jobs.first_look.infer import fields_of, is_open
-from jobs.record.event_time import UNITS, instant
-from jobs.record.hints import NANOSECONDS, NEAR, unit_near
-from jobs.record.time_format import TimeFormat
+from jobs.record.event_time import FIRST, LAST, instant
+from jobs.record.hints import NEAR, unit_near
+from jobs.record.time_format import NANOSECONDS, TimeFormat
+from offsets.instants import MICROSECOND
 
 UTC: Final = ZoneInfo("UTC")
 DAY: Final = 86_400_000_000
@@ -26,8 +26,8 @@ DEEPEST: Final = 4
 ENOUGH: Final = 0.9
 """A field that is a time within NEAR of Kafka's in a smaller share of the records is no candidate."""
 NAMES: Final = (
-    r"event_?(time|ts|timestamp|date)(_ms|_us|_s)?|occurred(_?at|_?on)?|happened_?at",
-    r"(measured|recorded|observed|booked|executed|ordered|sampled|logged)_?(at|on)|ts(_?(ms|us|s))?|timestamp(_?(ms|us|s))?",
+    r"event_?(time|ts|timestamp|date)(_ms|_us|_ns|_s)?|occurred(_?at|_?on)?|happened_?at",
+    r"(measured|recorded|observed|booked|executed|ordered|sampled|logged)_?(at|on)|ts(_?(ms|us|ns|s))?|timestamp(_?(ms|us|ns|s))?",
     r"(created|inserted|placed|sent|received)_?(at|on|time|ts)?|time|datetime|date_?time|date",
     r".*(time|timestamp|date|_at|_ts|at_ms).*",
 )
@@ -116,23 +116,18 @@ def _zoned(text: str) -> bool:
 def _of_numbers(path: tuple[str, ...], present: Sequence[tuple[int, int]], of: int) -> Candidate | None:
     units = Counter(unit_near(number, stamp) for number, stamp in present)
     unit, most = units.most_common(1)[0]
-    if unit is None or unit == NANOSECONDS or most < ENOUGH * len(present):
-        return None
-    format = TimeFormat(unit)
-    read = [(number * UNITS[format], stamp) for number, stamp in present if number in _COUNTABLE]
-    return _scored(path, format, read, of, zoned=True)
-
-
-_MICROSECOND: Final = timedelta(microseconds=1)
-_COUNTABLE: Final = range(-(2**53), 2**53)
-"""Counts whose instants can be computed with."""
+    if unit is None or unit is TimeFormat.EPOCH_D or most < ENOUGH * len(present):
+        return None  # a date does not say when a record happened
+    times = [(number * NANOSECONDS[unit] // 1000, stamp) for number, stamp in present]
+    read = [(time, stamp) for time, stamp in times if FIRST <= time <= LAST]
+    return _scored(path, unit, read, of, zoned=True)
 
 
 def _scored(
     path: tuple[str, ...], format: TimeFormat, read: Sequence[tuple[int, int]], of: int, *, zoned: bool
 ) -> Candidate | None:
     ages = tuple(stamp * 1000 - time for time, stamp in read)
-    if not ages or sum(abs(age) <= NEAR / _MICROSECOND for age in ages) < ENOUGH * of:
+    if not ages or sum(abs(age) <= NEAR / MICROSECOND for age in ages) < ENOUGH * of:
         return None
     return Candidate(
         path=path,

@@ -151,7 +151,7 @@ def test_the_event_time_is_the_best_named_field_near_kafkas_timestamp_that_all_r
         "updated_at": STAMP - 5,
         "meta": {"event_time": STAMP * 1000 - 7},
         "created_at": STAMP - 9,
-        "nanos": STAMP * 10**6,
+        "days": STAMP // 86_400_000,
         "id": 7,
     }
     objects = [(STAMP, base) for _ in range(20)]
@@ -162,5 +162,9 @@ def test_the_event_time_is_the_best_named_field_near_kafkas_timestamp_that_all_r
         "updated_at",
     ]
     assert found[0].format is TimeFormat.EPOCH_US
+    nanoseconds = [(STAMP, {"ts_ns": STAMP * 10**6 + 5, "id": 7})] * 20
+    assert [(found.path, found.format) for found in candidates(nanoseconds)] == [
+        (("ts_ns",), TimeFormat.EPOCH_NS)
+    ]
     rare = [(STAMP, base if number % 2 else {"created_at": STAMP}) for number in range(20)]
     assert [candidate.path for candidate in candidates(rare)] == [("created_at",)]
