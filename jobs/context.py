@@ -11,14 +11,14 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from jobs import config, logs
-from jobs.config import Settings
+from jobs.config import KafkaSettings, Settings
 from jobs.config.secrets import Secret
 from jobs.lake.port import Lake
 from jobs.lake.posix import PosixLake
@@ -151,11 +151,11 @@ def open_context(
 
 
 @contextmanager
-def open_broker(servers: str, timeout: timedelta) -> Iterator[TopicReader]:
-    """Connect to a cluster that needs neither TLS nor a login, without a configuration."""
+def open_broker(kafka: KafkaSettings) -> Iterator[TopicReader]:
+    """Connect to a cluster without a configuration of a topic."""
     from offsets.kafka.client import Broker
 
-    connected = Broker({"bootstrap.servers": servers}, timeout)
+    connected = Broker(_revealed(kafka.client), kafka.timeout)
     try:
         yield connected
     finally:

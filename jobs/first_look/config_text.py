@@ -5,12 +5,14 @@ Pure. What it writes is read back by jobs/config as it was meant, whatever names
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Final
 
+from jobs.config.strict_yaml import Tree
 from jobs.first_look.propose import PAST, Proposal, ProposedColumn
 from jobs.first_look.times import Candidate
 from jobs.record.columns import ddl
@@ -20,20 +22,21 @@ NOTE_AT: Final = 30
 """The column at which a comment begins, where the line is shorter."""
 PLAIN_NAME: Final = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
 """The names that need no quotes; YAML reads some words as something else."""
+PLAIN_TEXT: Final = re.compile(r"(?!null$)[\w.][\w./-]*", re.ASCII | re.IGNORECASE)
 PLAIN_TYPE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_<>(),:]*")
 
 
-def config_text(proposal: Proposal, topic: str, servers: str) -> str:
-    """Return the YAML of a proposal."""
-    return "\n".join(_lines(proposal, topic, servers)) + "\n"
+def config_text(proposal: Proposal, topic: str, kafka: Mapping[str, Tree]) -> str:
+    """Return the YAML of a proposal; the section `kafka` stays as it is written."""
+    return "\n".join(_lines(proposal, topic, kafka)) + "\n"
 
 
-def _lines(proposal: Proposal, topic: str, servers: str) -> Iterator[str]:
+def _lines(proposal: Proposal, topic: str, kafka: Mapping[str, Tree]) -> Iterator[str]:
     yield f"# Proposed by `init` from {proposal.records:,} records of topic {topic}. Look at each comment,"
     yield "# and change what is wrong before the first run: docs/CONFIG.md has every key."
-    yield f"topic: {topic}"
+    yield f"topic: {_scalar(topic)}"
     yield "kafka:"
-    yield f"  bootstrap_servers: {_quoted(servers)}"
+    yield from _section(kafka, "  ")
     yield "day:"
     yield _noted(f"  zone: {proposal.zone}", "a day is a calendar date in this zone")
     yield _noted(f"  first: {proposal.first}", "the lake's first day; a lake that has days keeps it")
@@ -55,6 +58,28 @@ def _lines(proposal: Proposal, topic: str, servers: str) -> Iterator[str]:
         yield _noted(
             "tombstones: skip", "some records have no value; quarantine counts these as invalid records"
         )
+
+
+def _section(tree: Mapping[str, Tree], indent: str) -> Iterator[str]:
+    for key, value in tree.items():
+        match value:
+            case dict():
+                yield f"{indent}{key}:"
+                yield from _section(value, f"{indent}  ")
+            case list():
+                items = [_scalar(item) for item in value if isinstance(item, str)]
+                yield f"{indent}{key}: [{', '.join(items)}]"
+            case str():
+                yield f"{indent}{key}: {_scalar(value)}"
+            case None:
+                yield f"{indent}{key}:"
+
+
+def _scalar(text: str) -> str:
+    """Write a text as it is, references too."""
+    if not text.isprintable():
+        return json.dumps(text)
+    return text if PLAIN_TEXT.fullmatch(text) else _single_quoted(text)
 
 
 def _event_time(proposal: Proposal) -> Iterator[str]:
@@ -102,7 +127,7 @@ def _one_line(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return text if re.fullmatch(r"[\w.-]+", text, re.ASCII) else _single_quoted(text.replace("${", "$${"))
+    return _scalar(text.replace("${", "$${"))
 
 
 def _single_quoted(text: str) -> str:

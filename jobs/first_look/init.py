@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
@@ -18,6 +18,7 @@ from typing import Final
 
 from jobs import config
 from jobs.config import Settings
+from jobs.config.strict_yaml import Tree
 from jobs.day.stretches import batch_of
 from jobs.first_look.config_text import config_text
 from jobs.first_look.propose import FUTURE, Proposal, propose
@@ -59,8 +60,8 @@ class Proposed:
     first: date
 
 
-def init(reader: TopicReader, topic: str, servers: str, path: Path, zone: str) -> Proposed:
-    """Propose a configuration, write it to `path`, and try it on the sample.
+def init(reader: TopicReader, topic: str, kafka: Mapping[str, Tree], path: Path, zone: str) -> Proposed:
+    """Propose a configuration, write it to `path`, and try it on the sample; `kafka` is its section.
 
     Raises:
         ConfigError: the file exists or cannot be written, or no configuration can be proposed.
@@ -77,7 +78,7 @@ def init(reader: TopicReader, topic: str, servers: str, path: Path, zone: str) -
             found=f"none among {len(records):,} sampled records",
             do="Copy conf/example.yaml and write the configuration by hand, or set record.format: raw.",
         )
-    _write(path, config_text(proposal, topic, servers))
+    _write(path, config_text(proposal, topic, kafka))
     return _tried(path, sample, proposal)
 
 

@@ -25,6 +25,7 @@ from jobs.record.rules import EventTimeRule
 from jobs.record.schema import INSTANT
 from jobs.record.time_format import TimeFormat
 from offsets.kafka.reader import FullRecord
+from tests.support.kinds_of_topics import KAFKA
 from tests.support.local_engine import RULES
 
 STAMP = 1_795_003_200_000
@@ -108,7 +109,7 @@ def test_a_written_config_is_read_back_as_it_was_proposed(
 
 def written(found: Proposal, folder: Path) -> config.Settings:
     path = folder / "a.yaml"
-    path.write_text(config_text(found, "orders", "localhost:9092"), encoding="utf-8")
+    path.write_text(config_text(found, "orders", KAFKA), encoding="utf-8")
     return config.load(path, os.environ)
 
 

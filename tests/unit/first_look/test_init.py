@@ -17,7 +17,7 @@ from jobs.lake.posix import PosixLake
 from jobs.record.columns import ddl
 from offsets.errors import ConfigError
 from offsets.verdict import Verdict
-from tests.support.kinds_of_topics import BROKEN, DAYS, KINDS, RECORDS, START, iso, produce
+from tests.support.kinds_of_topics import BROKEN, DAYS, KAFKA, KINDS, RECORDS, START, iso, produce
 from tests.support.local_engine import LocalEngine, days, pipeline
 from tests.support.memory_topic import MemoryTopic
 
@@ -41,7 +41,7 @@ def settled(path: Path, topic: MemoryTopic) -> dict[Verdict, int]:
 def test_the_written_config_unchanged_settles_the_valid_records(kind: str, tmp_path: Path) -> None:
     topic = produce(kind)
     path = tmp_path / "orders.yaml"
-    proposed = init(topic, "orders", "localhost:9092", path, "UTC")
+    proposed = init(topic, "orders", KAFKA, path, "UTC")
     counts = settled(path, topic)
     valid = RECORDS - BROKEN
     rows = counts[Verdict.IN_DAY] + counts[Verdict.LATE]
@@ -53,7 +53,7 @@ def test_the_written_config_unchanged_settles_the_valid_records(kind: str, tmp_p
 
 
 def columns(kind: str, folder: Path) -> dict[str, str]:
-    init(produce(kind), "orders", "localhost:9092", folder / f"{kind}.yaml", "UTC")
+    init(produce(kind), "orders", KAFKA, folder / f"{kind}.yaml", "UTC")
     rules = config.load(folder / f"{kind}.yaml", os.environ).rules
     return {column.name: ddl(column.type) for column in rules.columns}
 
@@ -99,19 +99,19 @@ def test_a_file_that_is_there_is_never_written_over(tmp_path: Path) -> None:
     (tmp_path / "link.yaml").symlink_to(tmp_path / "nowhere")
     for there in (path, tmp_path / "link.yaml"):
         with pytest.raises(ConfigError, match="writes over nothing"):
-            init(produce("orders", records=50), "orders", "localhost:9092", there, "UTC")
+            init(produce("orders", records=50), "orders", KAFKA, there, "UTC")
     assert path.read_text() == "mine"
     with pytest.raises(ConfigError, match="a folder"):
-        init(MemoryTopic(), "orders", "localhost:9092", tmp_path / "none" / "a.yaml", "UTC")
+        init(MemoryTopic(), "orders", KAFKA, tmp_path / "none" / "a.yaml", "UTC")
 
 
 def test_a_topic_from_which_nothing_can_be_proposed_writes_nothing(tmp_path: Path) -> None:
     topic = MemoryTopic()
     with pytest.raises(ConfigError, match="none that can be read"):
-        init(topic, "orders", "localhost:9092", tmp_path / "a.yaml", "UTC")
+        init(topic, "orders", KAFKA, tmp_path / "a.yaml", "UTC")
     topic.produce(0, b"\0\0\0\0\7avro", START)
     with pytest.raises(ConfigError, match="schema registry") as stopped:
-        init(topic, "orders", "localhost:9092", tmp_path / "a.yaml", "UTC")
+        init(topic, "orders", KAFKA, tmp_path / "a.yaml", "UTC")
     assert "record.format: raw" in stopped.value.do
     assert list(tmp_path.iterdir()) == []
 
@@ -121,7 +121,7 @@ def test_replayed_events_get_a_longer_validity_and_their_own_first_day(tmp_path:
     for number in range(200):
         at = START - timedelta(days=90, minutes=number)
         topic.produce(0, json.dumps({"id": number, "at": iso(at)}).encode(), START)
-    proposed = init(topic, "orders", "localhost:9092", path, "Europe/Amsterdam")
+    proposed = init(topic, "orders", KAFKA, path, "Europe/Amsterdam")
     assert (proposed.rows, proposed.invalid) == (200, 0)
     assert proposed.first == date(2026, 1, 30)
     assert config.load(path, os.environ).rules.past == timedelta(days=182)
@@ -134,7 +134,7 @@ def test_a_clock_that_was_never_set_moves_neither_the_first_day_nor_the_validity
         topic.produce(0, json.dumps({"at": at}).encode(), START)
     topic.produce(0, b'{"at":"2026-05-01T00:10:00Z"}', 1 << 62)
     topic.produce(0, b'{"at":"2026-05-01T00:10:00Z"}', -1)
-    proposed = init(topic, "orders", "localhost:9092", path, "UTC")
+    proposed = init(topic, "orders", KAFKA, path, "UTC")
     assert (proposed.first, proposed.invalid, proposed.rows) == (START.date(), 3, 999)
     assert "validity" not in path.read_text()
 
@@ -143,14 +143,14 @@ def test_records_whose_fields_cannot_be_columns_write_nothing(tmp_path: Path) ->
     topic = MemoryTopic()
     topic.produce(0, b'{"date":"2026-05-01","kafka_x":1}', START)
     with pytest.raises(ConfigError, match="that can be columns"):
-        init(topic, "orders", "localhost:9092", tmp_path / "a.yaml", "UTC")
+        init(topic, "orders", KAFKA, tmp_path / "a.yaml", "UTC")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_log_that_retention_has_begun_to_take_starts_on_a_whole_day(tmp_path: Path) -> None:
     topic = produce("orders")
     topic.retain_from(1, 900)
-    proposed = init(topic, "orders", "localhost:9092", tmp_path / "a.yaml", "UTC")
+    proposed = init(topic, "orders", KAFKA, tmp_path / "a.yaml", "UTC")
     assert proposed.first > START.date() + timedelta(days=1)
     assert proposed.before_first > 0
 
@@ -159,7 +159,7 @@ def test_records_without_a_time_take_kafkas(tmp_path: Path) -> None:
     topic, path = MemoryTopic(), tmp_path / "a.yaml"
     for number in range(20):
         topic.produce(0, b'{"n":%d,"b":"%d"}' % (number, number), datetime(2026, 5, 1, 3, tzinfo=UTC))
-    assert init(topic, "orders", "localhost:9092", path, "UTC").rows == 20
+    assert init(topic, "orders", KAFKA, path, "UTC").rows == 20
     assert config.load(path, os.environ).rules.event_time.path == ()
 
 
@@ -168,5 +168,66 @@ def test_times_without_a_zone_are_read_in_the_one_that_is_written(tmp_path: Path
     for number in range(20):
         value = json.dumps({"when": (START + timedelta(seconds=number)).replace(tzinfo=None).isoformat()})
         topic.produce(0, value.encode(), START)
-    assert init(topic, "orders", "localhost:9092", path, "UTC").rows == 20
+    assert init(topic, "orders", KAFKA, path, "UTC").rows == 20
     assert "zone: UTC" in path.read_text()
+
+
+SECURED = """
+topic: another
+unknown: key
+kafka:
+  bootstrap_servers: [kafka-1:9093, "kafka-2:9093"]
+  timeout: 40s
+  security: {protocol: SASL_PLAINTEXT, mechanism: PLAIN, username: "it's #me", password: "${env:SECRET}"}
+"""
+
+
+def test_a_cluster_with_a_login_is_taken_from_a_config_and_its_password_stays_a_reference(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, path = tmp_path / "cluster.yaml", tmp_path / "orders.yaml"
+    base.write_text(SECURED)
+    monkeypatch.setenv("SECRET", "hunter2")
+    kafka = config.load_kafka(base, tmp_path, os.environ)
+    init(produce("orders", records=50), "orders", kafka.written, path, "UTC")
+    text = path.read_text()
+    assert "password: '${env:SECRET}'" in text
+    assert "hunter2" not in text + repr(kafka)
+    assert "another" not in text
+    made = config.load(path, os.environ).kafka
+    assert (made, made.client, made.spark) == (kafka.settings, kafka.settings.client, kafka.settings.spark)
+    assert made.timeout == timedelta(seconds=40)
+
+
+@pytest.mark.parametrize("password", ["hunter2", "${env:SECRET}hunter2", "$${env:SECRET}hunter2"])
+def test_a_password_that_stands_in_a_config_is_neither_copied_nor_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, password: str
+) -> None:
+    monkeypatch.setenv("SECRET", "hunter2")
+    base = tmp_path / "cluster.yaml"
+    base.write_text(SECURED.replace("${env:SECRET}", password))
+    with pytest.raises(ConfigError, match=r"kafka\.security\.password: expected a reference") as stopped:
+        config.load_kafka(base, tmp_path, os.environ)
+    assert "hunter2" not in str(stopped.value) + repr(stopped.value)
+
+
+def test_the_paths_of_a_copied_section_are_those_that_the_written_config_has(
+    tmp_path: Path,
+) -> None:
+    """A copy in another folder would name files that are not there."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "password").write_text("hunter2\n")
+    base = tmp_path / "cluster.yaml"
+    base.write_text(SECURED.replace("${env:SECRET}", "${file:password}"))
+    assert config.load_kafka(base, tmp_path, {}).settings.client
+    with pytest.raises(ConfigError, match="cannot read the file") as stopped:
+        config.load_kafka(base, tmp_path / "elsewhere", {})
+    assert "paths count from" in stopped.value.do
+
+
+@pytest.mark.parametrize("text", ["", "topic: a\n", "kafka: 7\n", "- kafka\n"])
+def test_a_config_without_a_kafka_section_is_refused(tmp_path: Path, text: str) -> None:
+    base = tmp_path / "cluster.yaml"
+    base.write_text(text)
+    with pytest.raises(ConfigError, match="kafka"):
+        config.load_kafka(base, tmp_path, {})
