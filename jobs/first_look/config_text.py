@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
@@ -16,7 +16,6 @@ from jobs.config.strict_yaml import Tree
 from jobs.first_look.propose import PAST, Proposal, ProposedColumn
 from jobs.first_look.times import Candidate
 from jobs.record.columns import ddl
-from jobs.record.time_format import TimeFormat
 
 NOTE_AT: Final = 30
 """The column at which a comment begins, where the line is shorter."""
@@ -49,7 +48,7 @@ def _lines(proposal: Proposal, topic: str, kafka: Mapping[str, Tree]) -> Iterato
         yield _noted("  kafka_columns: [key]", "as kafka_key, in bytes")
     yield "  columns:"
     for column in proposal.columns:
-        yield _column(column)
+        yield from _column(column)
     for name, reason in proposal.left_out.items():
         yield f"    # left out: {_one_line(name)}: {_one_line(reason)}"
     yield "lake:"
@@ -86,14 +85,14 @@ def _event_time(proposal: Proposal) -> Iterator[str]:
     found = proposal.event_time
     yield "event_time:"
     if found is None:
-        yield _noted("  source: kafka", "no field is a time in most of the sampled records")
-        return
-    yield _noted(f"  field: {_quoted('.'.join(found.path))}", _evidence(found))
-    yield f"  format: {found.format}"
-    if found.format is TimeFormat.ISO8601 and not found.zoned:
-        yield _noted("  zone: UTC", "some times name no zone: is this theirs?")
+        yield _noted("  source: kafka", "no field is a time in nearly all of the sampled records")
+    else:
+        yield _noted(f"  field: {_path(found.path)}", _evidence(found))
+        yield f"  format: {found.format}"
+        if not found.zoned:
+            yield _noted("  zone: UTC", "some times name no zone: is this theirs?")
     for other in proposal.others:
-        yield _one_line(f"  # or field: {'.'.join(other.path)}, format: {other.format}: {_evidence(other)}")
+        yield _one_line(f"  # or field: {_path(other.path)}, format: {other.format}: {_evidence(other)}")
 
 
 def _evidence(found: Candidate) -> str:
@@ -111,11 +110,25 @@ def _length(length: timedelta) -> str:
     return f"{length.total_seconds():.1f} s"
 
 
-def _column(column: ProposedColumn) -> str:
+def _column(column: ProposedColumn) -> Iterator[str]:
     name = column.name if PLAIN_NAME.fullmatch(column.name) else _single_quoted(column.name)
     text = ddl(column.type).replace("${", "$${")
     type = text if PLAIN_TYPE.fullmatch(text) else _single_quoted(text)
-    return _noted(f"    {name}: {type}", column.note)
+    if column.field == column.name:
+        yield _noted(f"    {name}: {type}", column.note)
+        return
+    yield _noted(f"    {name}:", column.note)
+    yield f"      from: {_path((column.field,))}"
+    yield f"      type: {type}"
+
+
+def _path(names: Sequence[str]) -> str:
+    """Write where a field lies; as a list where a name has a dot."""
+    return (
+        f"[{', '.join(map(_quoted, names))}]"
+        if any("." in name for name in names)
+        else _quoted(".".join(names))
+    )
 
 
 def _noted(line: str, note: str) -> str:

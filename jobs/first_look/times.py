@@ -14,7 +14,7 @@ from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from jobs.first_look.infer import fields_of, is_open
-from jobs.record.event_time import FIRST, LAST, instant
+from jobs.record.event_time import FIRST, LAST, TimeReader
 from jobs.record.hints import NEAR, unit_near
 from jobs.record.time_format import NANOSECONDS, TimeFormat
 from offsets.instants import MICROSECOND
@@ -25,6 +25,9 @@ DEEPEST: Final = 4
 """How deep an event time is looked for."""
 ENOUGH: Final = 0.9
 """A field that is a time within NEAR of Kafka's in a smaller share of the records is no candidate."""
+TEXTS: Final = (TimeFormat.ISO8601, TimeFormat.ISO8601_LENIENT)
+DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+ZONE: Final = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)$"
 NAMES: Final = (
     r"event_?(time|ts|timestamp|date)(_ms|_us|_ns|_s)?|occurred(_?at|_?on)?|happened_?at",
     r"(measured|recorded|observed|booked|executed|ordered|sampled|logged)_?(at|on)|ts(_?(ms|us|ns|s))?|timestamp(_?(ms|us|ns|s))?",
@@ -77,7 +80,7 @@ def _leaves(
     if path and (not fields or is_open(fields, len(objects))):
         return
     for name in fields:
-        if not name.strip() or "." in name:
+        if not name.strip():
             continue
         values = [record.get(name) if isinstance(record, Mapping) else None for record in records]
         if any(isinstance(value, Mapping) for value in values):
@@ -96,21 +99,15 @@ def _candidate(path: tuple[str, ...], values: Sequence[Any], stamps: Sequence[in
 
 
 def _of_texts(path: tuple[str, ...], present: Sequence[tuple[str, int]], of: int) -> Candidate | None:
-    times = [(_time(text), stamp) for text, stamp in present]
-    read = [(time, stamp) for time, stamp in times if time is not None]
-    zoned = all(_zoned(text) for text, _ in present)
-    return _scored(path, TimeFormat.ISO8601, read, of, zoned=zoned) if len(read) == len(present) else None
-
-
-def _time(text: str) -> int | None:
-    try:
-        return instant(text, UTC)
-    except ValueError:
+    """Read texts by the first format that reads the most of them; a date does not say when one happened."""
+    texts = [text for text, _ in present if not re.fullmatch(DATE, text)]
+    if len(texts) < ENOUGH * of:
         return None
-
-
-def _zoned(text: str) -> bool:
-    return bool(re.search(r"([Zz]|[+-][0-9]{2}:[0-9]{2})$", text))
+    by_format = {format: TimeReader(format=format, zone=UTC).read(texts)[0].to_pylist() for format in TEXTS}
+    format = max(TEXTS, key=lambda each: len(texts) - by_format[each].count(None))
+    stamps = [stamp for text, stamp in present if not re.fullmatch(DATE, text)]
+    read = [(time, stamp) for time, stamp in zip(by_format[format], stamps, strict=True) if time is not None]
+    return _scored(path, format, read, of, zoned=all(re.search(ZONE, text[10:]) for text in texts))
 
 
 def _of_numbers(path: tuple[str, ...], present: Sequence[tuple[int, int]], of: int) -> Candidate | None:
