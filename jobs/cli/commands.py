@@ -185,6 +185,7 @@ def init(
         list[Path] | None,
         typer.Option(
             "--config",
+            metavar="FILE",
             readable=False,
             help="A YAML whose `kafka` section is taken: for a cluster with TLS or a login.",
             show_default=False,

@@ -142,7 +142,7 @@ class _Names:
         names = chain([] if twin else [base], (f"{base}_{number}" for number in count(2)))
         name = next(name for name in names if name.casefold() not in self._taken)
         self._taken[name.casefold()] = name
-        return name, f"differs from {twin} in case only" if twin else "the lake has a column of that name"
+        return name, f"differs from {twin} in case only" if twin else "the lake keeps that name for itself"
 
 
 def _column(names: _Names, field: str, inferred: Inferred) -> ProposedColumn:

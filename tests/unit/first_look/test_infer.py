@@ -85,7 +85,7 @@ def test_every_record_of_the_sample_is_valid_under_the_types_inferred_from_it(
     if found is None:
         assert readable == 0
         return
-    columns = tuple(Column(column.name, column.type) for column in found.columns)
+    columns = tuple(Column(column.name, column.type, (column.field,)) for column in found.columns)
     if columns:
         valid = causes(columns, sample).count(None)
         assert valid >= readable
@@ -100,11 +100,27 @@ def test_a_written_config_is_read_back_as_it_was_proposed(
     if found is None or not found.columns:
         return
     loaded = written(found, tmp_path)
-    assert [(column.name, column.type) for column in loaded.rules.columns] == [
-        (column.name, column.type) for column in found.columns
+    assert [(column.name, column.path, column.type) for column in loaded.rules.columns] == [
+        (column.name, (column.field,), column.type) for column in found.columns
     ]
     assert loaded.day.first == found.first
     assert loaded.rules.event_time.path == (found.event_time.path if found.event_time else ())
+
+
+def test_names_of_the_lake_and_twins_get_others_that_no_field_has() -> None:
+    fields = ["ip", "IP", "Ip", "IP_2", "date", "Date", "record_date", "KAFKA_x"]
+    found = propose(records([dict.fromkeys(fields, 1)]), "UTC", None)
+    assert found is not None
+    assert {column.field: column.name for column in found.columns} == {
+        "ip": "ip",
+        "IP": "IP_3",
+        "Ip": "Ip_4",
+        "IP_2": "IP_2",
+        "date": "record_date_2",
+        "Date": "record_Date_3",
+        "record_date": "record_date",
+        "KAFKA_x": "record_KAFKA_x",
+    }
 
 
 def written(found: Proposal, folder: Path) -> config.Settings:
