@@ -96,7 +96,7 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
     columns, left_out = _columns([value for _, value in objects])
     times = [found for found in candidates(objects) if _fits(columns, found)]
     event_time = next((found for found in times if found.share >= NEARLY_ALL), None)
-    if event_time and event_time.path == ("event_time",):
+    if event_time and event_time.path == ("event_time",) and len(columns) > 1:
         columns = [column for column in columns if column.field != "event_time"]
         left_out["event_time"] = "is the event time, which each row has under this name"
     return Proposal(

@@ -100,13 +100,13 @@ def _candidate(path: tuple[str, ...], values: Sequence[Any], stamps: Sequence[in
 
 def _of_texts(path: tuple[str, ...], present: Sequence[tuple[str, int]], of: int) -> Candidate | None:
     """Read texts by the first format that reads the most of them; a date does not say when one happened."""
-    texts = [text for text, _ in present if not re.fullmatch(DATE, text)]
-    if len(texts) < ENOUGH * of:
+    longer = [(text, stamp) for text, stamp in present if not re.fullmatch(DATE, text)]
+    if len(longer) < ENOUGH * of:
         return None
-    by_format = {format: TimeReader(format=format, zone=UTC).read(texts)[0].to_pylist() for format in TEXTS}
-    format = max(TEXTS, key=lambda each: len(texts) - by_format[each].count(None))
-    stamps = [stamp for text, stamp in present if not re.fullmatch(DATE, text)]
-    read = [(time, stamp) for time, stamp in zip(by_format[format], stamps, strict=True) if time is not None]
+    texts, stamps = zip(*longer, strict=True)
+    times = {format: TimeReader(format=format, zone=UTC).read(texts)[0].to_pylist() for format in TEXTS}
+    format = min(TEXTS, key=lambda each: times[each].count(None))
+    read = [(time, stamp) for time, stamp in zip(times[format], stamps, strict=True) if time is not None]
     return _scored(path, format, read, of, zoned=all(re.search(ZONE, text[10:]) for text in texts))
 
 

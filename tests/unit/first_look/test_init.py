@@ -201,6 +201,14 @@ def test_a_log_that_retention_has_begun_to_take_starts_on_a_whole_day(tmp_path: 
     assert proposed.before_first > 0
 
 
+def test_records_of_an_event_time_alone_keep_it_as_a_column(tmp_path: Path) -> None:
+    """JSON needs a column."""
+    topic, path = MemoryTopic(), tmp_path / "a.yaml"
+    topic.produce(0, json.dumps({"event_time": iso(START)}).encode(), START)
+    assert init(topic, "orders", KAFKA, path, "UTC").rows == 1
+    assert [column.name for column in config.load(path, os.environ).rules.columns] == ["record_event_time"]
+
+
 def test_records_without_a_time_take_kafkas(tmp_path: Path) -> None:
     topic, path = MemoryTopic(), tmp_path / "a.yaml"
     for number in range(20):
