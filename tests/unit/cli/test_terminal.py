@@ -186,10 +186,10 @@ def test_results_go_to_stdout_also_while_the_terminal_shows_progress(
 def test_no_colour_is_written_where_the_environment_wants_none(config: Path) -> None:
     """The log was coloured all the same."""
     assert COLOUR.search(on_terminal(SLOW, "run", "--config", config, "--date", "2026-03-28")[1])
-    for program, *arguments in (
-        [SLOW, "run", "--config", config, "--date", "2026-03-29"],
-        [REAL, "status", "--config", config],
-        [REAL, "-h"],
+    for program, arguments in (
+        (SLOW, ["run", "--config", config, "--date", "2026-03-29"]),
+        (REAL, ["status", "--config", config]),
+        (REAL, ["-h"]),
     ):
         came = on_terminal(program, *arguments, NO_COLOR="1")[1]
         assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|9[0-7]|38;)[0-9;]*m", came), came
