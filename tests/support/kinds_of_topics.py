@@ -14,7 +14,7 @@ from tests.support.memory_topic import MemoryTopic
 
 START = datetime(2026, 5, 1, 0, 10, tzinfo=UTC)
 DAYS = 3
-RECORDS = 6_000
+RECORDS = 4_500
 BROKEN = 7
 """This many records of each topic are no JSON."""
 
