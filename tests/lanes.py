@@ -34,6 +34,7 @@ FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) \S+\.py\b.*", re.MULTILINE)
 RESULT: Final = re.compile(r"^=*\s*(\d+ \w+.* in \d[\d.]*s\b.*?)\s*=*$", re.MULTILINE)
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST: Final = (sys.executable, "-m", "pytest")
+BESIDE_UNIT: Final = ("tests", "--ignore=tests/unit")
 BIN: Final = Path(sys.executable).parent
 PR_SET_PDEATHSIG: Final = 1
 """Linux's prctl(2): which signal a process gets when its parent ends. Kept by exec, not by fork."""
@@ -62,9 +63,9 @@ LANES: Final = (
     Lane(name="types", command=(str(BIN / "mypy"),), tests=False),
     Lane(name="imports", command=(str(BIN / "lint-imports"),), tests=False),
     # each test is in one of the three, by its folder and its marker, so that none is forgotten
-    Lane(name="unit", command=(*PYTEST, "tests/unit", "-m", "not spark")),
-    Lane(name="faults", command=(*PYTEST, "tests", "--ignore=tests/unit", "-m", "not spark")),
-    Lane(name="Spark", command=(*PYTEST, "tests", "-m", "spark"), report=True, nice=0),
+    Lane(name="unit", command=(*PYTEST, "tests/unit")),
+    Lane(name="faults", command=(*PYTEST, *BESIDE_UNIT, "-m", "not spark")),
+    Lane(name="Spark", command=(*PYTEST, *BESIDE_UNIT, "-m", "spark"), report=True, nice=0),
 )
 
 
