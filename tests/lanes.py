@@ -55,17 +55,17 @@ class Lane:
     command: Sequence[str]
     tests: bool = True
     report: bool = False
-    nice: int = PATIENT
+    nice: int = 0
 
 
 LANES: Final = (
     # no shell before them: it would take the signal of our death for itself
-    Lane(name="types", command=(str(BIN / "mypy"),), tests=False),
-    Lane(name="imports", command=(str(BIN / "lint-imports"),), tests=False),
+    Lane(name="types", command=(str(BIN / "mypy"),), tests=False, nice=PATIENT),
+    Lane(name="imports", command=(str(BIN / "lint-imports"),), tests=False, nice=PATIENT),
     # each test is in one of the three, by its folder and its marker, so that none is forgotten
-    Lane(name="unit", command=(*PYTEST, "tests/unit")),
-    Lane(name="faults", command=(*PYTEST, *BESIDE_UNIT, "-m", "not spark")),
-    Lane(name="Spark", command=(*PYTEST, *BESIDE_UNIT, "-m", "spark"), report=True, nice=0),
+    Lane(name="unit", command=(*PYTEST, "tests/unit"), nice=PATIENT),
+    Lane(name="faults", command=(*PYTEST, *BESIDE_UNIT, "-m", "not spark"), nice=PATIENT),
+    Lane(name="Spark", command=(*PYTEST, *BESIDE_UNIT, "-m", "spark"), report=True),
 )
 
 
