@@ -276,7 +276,8 @@ def test_a_large_aborted_transaction_goes_by_however_long_it_takes(
 def test_a_broker_that_restarts_between_two_questions_is_asked_again(own: tuple[BrokerProcess, str]) -> None:
     """It fences who asks by the epoch of before: a bare KafkaException, and so a bug (70)."""
     servers = {"bootstrap.servers": own[0].bootstrap_servers, "log_level": "0"}
-    AdminClient({**servers}).create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+    admin = AdminClient({**servers})
+    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
     client = Client(servers, timedelta(seconds=30))
     client.describe("orders")
     before = client.log_offsets("orders", [0])
