@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import Outcome
 from jobs.day.carry_over import (
@@ -35,9 +34,7 @@ from jobs.day.contract import accepted_changes
 from jobs.day.execute import (
     audit_day,
     file_options,
-    lock_holder,
     require_retained,
-    run_stamp,
     run_tasks,
     staging,
 )
@@ -76,7 +73,7 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
     Raises:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
-    with pipeline.lake.lock(lock_holder(pipeline)):
+    with pipeline.lock_lake():
         return _rebuild(pipeline, day)
 
 
@@ -110,10 +107,10 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
         if lake.has_day(day) or owners:
             lake.require_replace(staged)
         started = pipeline.now()
-        results = run_tasks(pipeline, planned, staged, stages)
+        result = run_tasks(pipeline, planned, staged, stages)
         few_invalid = recorded is None or plan.contract != recorded.contract
         with stages.observed(Stage.AUDIT) as figures:
-            audited = audit_day(pipeline, plan, results, staged, few_invalid=few_invalid)
+            audited = audit_day(pipeline, plan, result, staged, few_invalid=few_invalid)
             if recorded:
                 require_same_verdicts(audited, recorded)
                 audited = with_recorded_anchors(audited, recorded)
@@ -121,7 +118,7 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
             figures.update(files=len(audited.files))
         with stages.observed(Stage.COMMIT) as figures:
             require_no_unknown_files(lake, history, topic)
-            by_config = recorded is None and pipeline.settings.late is Late.AMEND
+            by_config = recorded is None and pipeline.amends
             amend = by_config or bool(carried_over.lost)
             manifest = _exchange(pipeline, staged, audited, carried_over, started, amend=amend)
             figures.update(run=pipeline.run_id, revision=manifest.revision)
@@ -364,5 +361,4 @@ def _exchange(
 
     options = file_options(pipeline, audited.plan)
     files = carried_over.new_files(pipeline.lake, audited.files, f"{staged}/kept", options)
-    stamp = run_stamp(pipeline, started)
-    return recommit(pipeline.lake, staged, audited, files, carried_over, stamp, amend=amend)
+    return recommit(pipeline.lake, staged, audited, files, carried_over, pipeline.stamp(started), amend=amend)

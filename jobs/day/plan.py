@@ -231,15 +231,9 @@ def _no_late_rows_before(lake: Lake, newest: Manifest | None) -> datetime | None
 def expected_files(pipeline: Pipeline, planned: PlannedRun, cores: int) -> int:
     """Estimate how many files a plan makes."""
     expected = planned.plan.offsets * planned.row_bytes
-    tasks = tasks_of(pipeline, planned, cores)
-    return file_count(expected, tasks, target=pipeline.settings.lake.target_file_size)
-
-
-def tasks_of(pipeline: Pipeline, planned: PlannedRun, cores: int) -> int:
-    """Return the number of tasks for a plan."""
-    lake = pipeline.settings.lake
-    sizes = {"target": lake.target_file_size, "minimum": lake.min_file_size}
-    return task_count(planned.plan, planned.row_bytes, **sizes, cores=cores)
+    target, minimum = pipeline.settings.lake.target_file_size, pipeline.settings.lake.min_file_size
+    tasks = task_count(planned.plan, planned.row_bytes, target=target, minimum=minimum, cores=cores)
+    return file_count(expected, tasks, target=target)
 
 
 def plan_with_retries(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:
