@@ -18,6 +18,7 @@ from offsets.commit_log import (
     build_first,
     check_link,
     policy_of,
+    read_intact,
     read_linked,
     read_manifest,
     require_first,
@@ -25,9 +26,8 @@ from offsets.commit_log import (
 from offsets.contract import Accepted, Contract
 from offsets.day_plan import DayPlan, EndFrom, Evidence, PartitionStart, Span, StartFrom
 from offsets.days import ONE_DAY, Day, days_of
-from offsets.errors import ConfigError, DayExists, LedgerBroken
+from offsets.errors import ConfigError, LedgerBroken
 from offsets.manifest import Manifest
-from offsets.manifest_text import require_lists
 from offsets.plan import offsets_to_read
 from offsets.ranges import Offsets
 
@@ -166,7 +166,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     """
     days = reader.days()
     if days and day < days[0]:
-        oldest = _read_own(reader, days[0])
+        oldest = read_intact(reader, days[0])
         require_first(days[0], oldest.contract.first_day if oldest else None)
     if not days or day < days[0] or day - days[-1] > ONE_DAY * removed:
         raise ConfigError(
@@ -174,11 +174,11 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
             found=f"{day}, and {f'days from {days[0]} to {days[-1]}' if days else 'an empty lake'}",
             do="Run the day without --force.",
         )
-    own = _read_own(reader, day)
+    own = read_intact(reader, day)
     older = [other_day for other_day in days if other_day < day]
     if own is None:
-        _require_neighbours(reader, day, days)
         _require_folders(reader, day, older)
+        _require_neighbours(reader, day, days)
     before = read_manifest(reader, older[-1]) if older else None
     after, policies = _keep_needed(
         _read_later(reader, day, [other_day for other_day in days if other_day > day]), day
@@ -189,7 +189,8 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
             check_link(first, second)
     linked = _read_older(reader, day, older, own, (before, *after))
     earlier = _earlier_bounds(day, linked, before, own, after)
-    require_first(min(days[0], day), _first_day(day, earlier, (own, before, *after)))
+    first_day = _first_day(day, earlier, (own, before, *after))
+    require_first(min(days[0], day), first_day)
     manifests = (manifest for manifest in (*linked, before, own) if manifest)
     policy = policy_of([*(manifest.cleanup_policy for manifest in manifests), *policies])
     return History(date=day, earlier=earlier, before=before, own=own, after=after, policy=policy)
@@ -203,7 +204,7 @@ def _read_later(reader: LedgerReader, day: date, days: list[date]) -> Iterator[M
     """
     whole, before = reader.has_day(day), None
     for later in days:
-        if manifest := read_manifest(reader, later) if whole else _read_own(reader, later):
+        if manifest := read_manifest(reader, later) if whole else read_intact(reader, later):
             if before and (whole or later == before.day.date + ONE_DAY):
                 check_link(before, manifest)
             yield manifest
@@ -249,7 +250,7 @@ def _read_older(
     """
     if any(manifest.earlier is not None for manifest in (own, *others) if manifest):
         return []
-    unread = (older_day for older_day in older if own is None and _read_own(reader, older_day) is None)
+    unread = (older_day for older_day in older if own is None and read_intact(reader, older_day) is None)
     if lost := next(unread, None):  # each of the two days needs the other one's manifest to be rebuilt
         raise LedgerBroken(
             expected=f"all days before {day} to have a manifest, since none records the bounds of others",
@@ -277,23 +278,10 @@ def _earlier_bounds(
     return tuple(manifest.day for manifest in linked)
 
 
-def _read_own(reader: LedgerReader, day: date) -> Manifest | None:
-    """Read the day's own manifest; None if it is damaged or gone."""
-    try:
-        manifest = read_manifest(reader, day)
-        if manifest:
-            require_lists(manifest)
-    except (LedgerBroken, DayExists) as error:
-        if "format" in error.facts:  # not damaged: a newer version wrote it
-            raise
-        return None
-    return manifest
-
-
 def _require_neighbours(reader: LedgerReader, day: date, days: list[date]) -> None:
     """Check that the neighbours of a day without a manifest can be read: only they record what it held."""
     for neighbour in days:
-        if abs(neighbour - day) == ONE_DAY and _read_own(reader, neighbour) is None:
+        if abs(neighbour - day) == ONE_DAY and read_intact(reader, neighbour) is None:
             raise _two_in_a_row(day, f"neither it nor {neighbour} has a manifest that can be read")
 
 

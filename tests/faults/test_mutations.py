@@ -183,13 +183,18 @@ def _anchor_not_compared(patched: Patch) -> None:
 
 def _moves_not_finished_first(patched: Patch) -> None:
     """Start the next day without finishing the moves of the last one."""
-    commit = jobs.day.commit.commit
+    commit, lock = jobs.day.commit.commit, Pipeline.lock_lake
     mine: list[Manifest] = []
+
+    def locked(pipeline: Pipeline) -> AbstractContextManager[None]:
+        mine.clear()
+        return lock(pipeline)
 
     def noted(*arguments: Any, **named: Any) -> Manifest:
         mine.append(commit(*arguments, **named))
         return mine[-1]
 
+    patched.setattr(Pipeline, "lock_lake", locked)
     patched.setattr(jobs.day.commit, "commit", noted)
     patched.setattr(
         jobs.daily,
