@@ -46,7 +46,7 @@ from jobs.lake.port import Lake
 from jobs.record.rules import Rules, rules_of
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_manifest
-from offsets.contract import Accepted, Contract
+from offsets.contract import Contract
 from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compacted
 from offsets.errors import (
     ConfigError,
@@ -303,33 +303,29 @@ def _plan_again(
     pipeline: Pipeline, history: History, recorded: RecordedDay, contract: Contract | None
 ) -> PlannedRun:
     """Return a plan that reads the recorded spans again, under a contract or under that of the config."""
+    old = recorded.plan
     described = pipeline.broker().describe(pipeline.settings.topic)
-    topic = recorded.consumed.topic
-    if described.identity != topic:
+    if described.identity != old.topic:
         raise TopicChanged(
-            expected=f"topic {topic.name} with id {topic.topic_id} in cluster {topic.cluster_id}",
+            expected=f"topic {old.topic.name} with id {old.topic.topic_id} in cluster {old.topic.cluster_id}",
             found=f"id {described.identity.topic_id} in cluster {described.identity.cluster_id}",
             do="The old day stays. What the old topic held cannot be read again: restore it from a backup.",
         )
     policy = after_compaction(described.cleanup_policy, history.policy)
     if recorded.manifest is None and is_compacted(policy) is not False:
         raise _compacted(policy)
-    require_retained(pipeline, recorded.spans)
-    earlier = history.earlier
-    old = recorded.manifest.accepted if recorded.manifest else Accepted()
-    contract = contract or pipeline.settings.rules.contract(
-        pipeline.settings.day.zone, (earlier or (recorded.day,))[0].date
-    )
+    require_retained(pipeline, old.spans)
+    contract = contract or pipeline.settings.rules.contract(pipeline.settings.day.zone, old.first.date)
     changes = accepted_changes(
         pipeline,
-        recorded.contract,
+        old.contract,
         contract,
-        expected=f"the contract of {recorded.day.date}",
+        old.day.date,
         do="Undo the change, or decode the day again under the new contract with --accept-contract.",
     )
-    new = [change.text for change in changes if change.text not in old.contract]
-    accepted = replace(old, contract=(*old.contract, *new))
-    plan = recorded.plan(earlier=earlier, contract=contract, accepted=accepted, cleanup_policy=policy)
+    new = [change.text for change in changes if change.text not in old.accepted.contract]
+    accepted = replace(old.accepted, contract=(*old.accepted.contract, *new))
+    plan = replace(old, contract=contract, accepted=accepted, cleanup_policy=policy)
     return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
 
 
@@ -342,7 +338,7 @@ def _audit(
     recorded: RecordedDay | None,
 ) -> Audited:
     """Audit the rebuilt day, and compare it with what is recorded or left of the old one."""
-    few_invalid = recorded is None or plan.contract != recorded.contract
+    few_invalid = recorded is None or plan.contract != recorded.plan.contract
     audited = audit_day(pipeline, plan, result, staged, few_invalid=few_invalid)
     if recorded:
         require_same_verdicts(audited, recorded)

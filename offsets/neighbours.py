@@ -23,8 +23,8 @@ from offsets.commit_log import (
     read_manifest,
     require_first,
 )
-from offsets.contract import Accepted, Contract
-from offsets.day_plan import DayPlan, EndFrom, Evidence, PartitionStart, Span, StartFrom
+from offsets.contract import Accepted
+from offsets.day_plan import DayPlan, EndFrom, Evidence, Span, StartFrom
 from offsets.days import ONE_DAY, Day, days_of
 from offsets.errors import ConfigError, LedgerBroken
 from offsets.manifest import Manifest
@@ -34,51 +34,14 @@ from offsets.ranges import Offsets
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedDay:
-    """All that is recorded of a committed day; `manifest` is None if only its neighbours record it."""
+    """All that is recorded of a committed day; `manifest` is None if only its neighbours record it.
 
-    day: Day
-    contract: Contract
-    consumed: Checkpoint
-    spans: tuple[Span, ...]
+    `plan` reads the recorded spans again, `next` is the checkpoint with which the day ended.
+    """
+
+    plan: DayPlan
     next: Checkpoint
-    first_offsets: tuple[PartitionStart, ...]
     manifest: Manifest | None
-
-    def plan(
-        self,
-        *,
-        earlier: tuple[Day, ...],
-        contract: Contract,
-        accepted: Accepted,
-        cleanup_policy: str | None,
-    ) -> DayPlan:
-        """Return the plan that reads the recorded spans again."""
-        return DayPlan(
-            day=self.day,
-            topic=self.consumed.topic,
-            contract=contract,
-            accepted=accepted,
-            consumed=self.consumed,
-            earlier=earlier,
-            spans=self.spans,
-            first_offsets=self.first_offsets,
-            cleanup_policy=cleanup_policy,
-            headroom_hours=None,
-            risks=(),
-        )
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> RecordedDay:
-        """Return what a day's own manifest records."""
-        return cls(
-            day=manifest.day,
-            contract=manifest.contract,
-            consumed=manifest.consumed,
-            spans=manifest.spans,
-            next=manifest.next,
-            first_offsets=manifest.first_offsets,
-            manifest=manifest,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +81,28 @@ class History:
         Raises:
             LedgerBroken: the day's own manifest is gone, and its neighbours do not record what it held.
         """
-        return RecordedDay.of(self.own) if self.own else self._from_neighbours()
+        if self.own is None:
+            return self._from_neighbours()
+        plan = self._plan(self.own, self.own.day, self.own.accepted, self.own.consumed, self.own.spans)
+        return RecordedDay(plan=plan, next=self.own.next, manifest=self.own)
+
+    def _plan(
+        self, of: Manifest, day: Day, accepted: Accepted, consumed: Checkpoint, spans: tuple[Span, ...]
+    ) -> DayPlan:
+        """Return the plan that reads spans again, under the contract and first offsets of a manifest."""
+        return DayPlan(
+            day=day,
+            topic=consumed.topic,
+            contract=of.contract,
+            accepted=accepted,
+            consumed=consumed,
+            earlier=self.earlier,
+            spans=spans,
+            first_offsets=of.first_offsets,
+            cleanup_policy=self.policy,
+            headroom_hours=None,
+            risks=(),
+        )
 
     def _from_neighbours(self) -> RecordedDay:
         if self.before is None or not self.after:
@@ -135,23 +119,19 @@ class History:
                 do="Restore the day's folder from a backup.",
             )
         begins = {start.partition: start.offset for start in after.first_offsets}
-        consumed = tuple(
+        starts = tuple(
             before.next.of(part.partition) or _new_partition(part.partition, begins)
             for part in after.consumed.partitions
         )
-        return RecordedDay(
-            day=days_of(after.earlier)[-1]
+        day = (
+            days_of(after.earlier)[-1]
             if after.earlier
-            else Day(date=self.date, zone=after.day.zone, start=before.day.end, end=after.day.start),
-            contract=after.contract,
-            consumed=Checkpoint(topic=after.consumed.topic, partitions=consumed),
-            spans=tuple(
-                _recorded_span(old, new) for old, new in zip(consumed, after.consumed.partitions, strict=True)
-            ),
-            next=after.consumed,
-            first_offsets=after.first_offsets,
-            manifest=None,
+            else Day(date=self.date, zone=after.day.zone, start=before.day.end, end=after.day.start)
         )
+        consumed = Checkpoint(topic=after.consumed.topic, partitions=starts)
+        spans = tuple(map(_recorded_span, starts, after.consumed.partitions))
+        plan = self._plan(after, day, Accepted(), consumed, spans)
+        return RecordedDay(plan=plan, next=after.consumed, manifest=None)
 
 
 def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> History:
