@@ -81,11 +81,13 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
 def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) -> Outcome:
     """Rebuild a day under today's contract, or under a recorded one; the steps are those of `run_day`."""
     lake = pipeline.lake
+    # ledger: what is recorded of the day; moves that were interrupted are finished first
     history = _history(pipeline, day)
     _require_nothing_accepted(pipeline, history)
     require_no_unknown_files(lake, history, pipeline.settings.topic)
     amended = _finish_moves(lake, (history.before, history.own, *history.after))
     stages = DayStages(day, pipeline.observers)
+    # plan: the recorded offsets again, and what the new revision takes over of the old one
     recorded = history.recorded() if history.known else None
     with stages.observed(Stage.PLAN) as figures:
         planned = (
@@ -93,12 +95,14 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
         )
         carried_over = find_carried_over(lake, history, pipeline.settings.topic)
         figures.update(offsets=planned.plan.offsets, revision=carried_over.revision)
-    if history.own and carried_over.owners:  # they can bring their files anew, since the day is there
+    # days that brought damaged amendments bring them anew: now, if this day is there, or else at the end
+    if history.own and carried_over.owners:
         amended += _rebuild_owners(pipeline, carried_over.owners, day)
         history = _history(pipeline, day)
         carried_over = find_carried_over(lake, history, pipeline.settings.topic)
         _require_intact(lake, carried_over.owners)
     _require_owners_known(pipeline, carried_over.owners, day)
+    # read, classify, write; audit; exchange old and new day; publish
     with staging(pipeline, day, lambda staged: _holds_unknown_files(pipeline, history, staged)) as staged:
         if lake.has_day(day) or carried_over.owners:
             lake.require_replace(staged)

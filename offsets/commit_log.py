@@ -200,7 +200,7 @@ def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
             if before:
                 check_link(before, manifest)
             else:
-                check_first(manifest)
+                require_first(manifest.day.date, manifest.contract.first_day)
             yield manifest
             before = manifest
 
@@ -231,15 +231,6 @@ def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
     for before, after in pairwise(manifests):
         check_link(before, after)
     return manifests
-
-
-def check_first(oldest: Manifest) -> None:
-    """Check that the oldest day present is the lake's first day, which its contract names.
-
-    Raises:
-        LedgerBroken: days before it were removed.
-    """
-    require_first(oldest.day.date, oldest.contract.first_day)
 
 
 def require_first(oldest: date, first: date | None) -> None:

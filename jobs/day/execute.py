@@ -140,7 +140,8 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
             )
 
     with stages.observed(Stage.TASKS):
-        return join_results(run_around_stretches(run, pipeline.broker(), plan, spec, progress))
+        results = run_around_stretches(run, pipeline.broker(), plan, spec, progress)
+    return join_results(results)
 
 
 @contextmanager
