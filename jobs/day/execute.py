@@ -21,7 +21,6 @@ from jobs import logs
 from jobs.context import Pipeline
 from jobs.day.plan import PlannedRun
 from jobs.day.sizing import piece_rows, sample_is_useful, task_count
-from jobs.lake.files import numbered_files
 from jobs.lake.names import STAGED_DAY
 from jobs.stages import DayStages, Stage
 from offsets import errors
@@ -188,7 +187,9 @@ def audit_day(
     files = merge_small_files(lake, result.files, f"{staged}/merged", options, settings.lake.min_file_size)
     if not any(file.verdict is Verdict.IN_DAY for file in files):
         files.append(
-            write_empty(numbered_files(lake, f"{staged}/empty"), day_schema(settings.rules), options)
+            write_empty(
+                lake.create_file(f"{staged}/empty/0.parquet.part"), day_schema(settings.rules), options
+            )
         )
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         reread = {file.path: pool.submit(read_back, lake, file.path) for file in files}

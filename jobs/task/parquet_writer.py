@@ -136,9 +136,9 @@ class RollingWriter:
             self._open = None
 
 
-def write_empty(new_file: Callable[[], NewFile], schema: pa.Schema, options: FileOptions) -> WrittenFile:
+def write_empty(file: NewFile, schema: pa.Schema, options: FileOptions) -> WrittenFile:
     """Write a file of a day without rows, which shows readers the day's columns."""
-    return _OpenFile(new_file(), schema, options, schema.empty_table()).close(Verdict.IN_DAY, None)
+    return _OpenFile(file, schema, options, schema.empty_table()).close(Verdict.IN_DAY, None)
 
 
 class _OpenFile:
