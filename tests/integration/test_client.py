@@ -226,8 +226,8 @@ def narrow_line(port: int, to: int, bytes_per_second: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def own() -> Iterator[tuple[BrokerProcess, str]]:
-    """Start a broker that may be restarted, and give its address behind a line of 5 MB a second too."""
+def distant() -> Iterator[tuple[str, str]]:
+    """Start a broker, and give its address near by and behind a line of 5 MB a second."""
     near, controller, behind, far = free_ports(4)
     here = "127.0.0.1"
     listeners = f"PLAINTEXT://{here}:{near},FAR://{here}:{behind}"
@@ -242,13 +242,7 @@ def own() -> Iterator[tuple[BrokerProcess, str]]:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(jobs.demo.broker, "free_ports", lambda count: (near, controller))
             made = held.enter_context(BrokerProcess(settings=settings))
-        yield made, f"{here}:{far}"
-
-
-@pytest.fixture
-def distant(own: tuple[BrokerProcess, str]) -> tuple[str, str]:
-    """Give the broker's address near by, and behind the line."""
-    return own[0].bootstrap_servers, own[1]
+        yield made.bootstrap_servers, f"{here}:{far}"
 
 
 def test_a_large_aborted_transaction_goes_by_however_long_it_takes(
@@ -273,18 +267,18 @@ def test_a_large_aborted_transaction_goes_by_however_long_it_takes(
     impatient.close()
 
 
-def test_a_broker_that_restarts_between_two_questions_is_asked_again(own: tuple[BrokerProcess, str]) -> None:
+def test_a_broker_that_restarts_between_two_questions_is_asked_again() -> None:
     """It fences who asks by the epoch of before: a bare KafkaException, and so a bug (70)."""
-    servers = {"bootstrap.servers": own[0].bootstrap_servers, "log_level": "0"}
-    admin = AdminClient({**servers})
-    admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
-    client = Client(servers, timedelta(seconds=30))
-    client.describe("orders")
-    before = client.log_offsets("orders", [0])
-    own[0].restart()
-    assert client.log_offsets("orders", [0]) == before
-    assert client.offsets_at("orders", {0: 0}) == {0: None}
-    client.close()
+    with BrokerProcess() as own:
+        admin = AdminClient({"bootstrap.servers": own.bootstrap_servers, "log_level": "0"})
+        admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(30)
+        client = Client({"bootstrap.servers": own.bootstrap_servers, "log_level": "0"}, timedelta(seconds=30))
+        client.describe("orders")
+        before = client.log_offsets("orders", [0])
+        own.restart()
+        assert client.log_offsets("orders", [0]) == before
+        assert client.offsets_at("orders", {0: 0}) == {0: None}
+        client.close()
 
 
 def test_a_stream_is_fetched_once(distant: tuple[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
