@@ -14,7 +14,7 @@ from tests.support.memory_topic import MemoryTopic
 
 START = datetime(2026, 5, 1, 0, 10, tzinfo=UTC)
 DAYS = 3
-RECORDS = 6_000
+RECORDS = 4_500
 KAFKA = {"bootstrap_servers": "localhost:9092"}
 BROKEN = 7
 """This many records of each topic are no JSON."""
@@ -143,7 +143,7 @@ KINDS: dict[str, Callable[[random.Random, datetime, int], dict[str, Any]]] = {
     "awkward": awkward,
 }
 SIZES = {"awkward": 3 * RECORDS}
-"""How many records are made where others than RECORDS: five times as many as are sampled."""
+"""How many records are made where others than RECORDS: three times as many as are sampled."""
 
 
 def produce(kind: str, *, records: int | None = None, seed: int = 7, seconds_late: float = 20) -> MemoryTopic:
