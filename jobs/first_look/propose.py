@@ -186,5 +186,5 @@ def _first_day(event_time: Candidate | None, stamps: Sequence[int], zone: str, e
     else:
         instants = [stamp * 1000 for stamp in stamps]
     oldest = min(filter(_IN_USE.__contains__, instants), default=_IN_USE.start)
-    day = date_in(zone, EPOCH + oldest * MICROSECOND)
+    day = max(date_in(zone, EPOCH + oldest * MICROSECOND), EPOCH.date())  # the config takes no earlier one
     return max(day, earliest) if earliest else day
