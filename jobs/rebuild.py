@@ -30,6 +30,7 @@ from jobs.day.carry_over import (
     require_no_unknown_files,
     unknown_files_in,
 )
+from jobs.day.columns import with_columns
 from jobs.day.compare import require_same_verdicts, with_recorded_anchors
 from jobs.day.contract import accepted_changes
 from jobs.day.execute import (
@@ -343,12 +344,13 @@ def _plan_recorded_spans(
         do="Undo the change, or decode the day again under the new contract with --accept-contract.",
     )
     new = [change.text for change in changes if change.text not in old.contract]
-    return recorded.plan(
+    plan = recorded.plan(
         earlier=earlier,
         contract=contract,
         accepted=replace(old, contract=(*old.contract, *new)),
         cleanup_policy=policy,
     )
+    return with_columns(plan, pipeline.lake, history.newest, pipeline.settings.rules)
 
 
 def _exchange(

@@ -8,8 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+
+import pyarrow as pa
 
 from jobs.record.decode import NO_VALUE
+from jobs.record.layout import file_schema
+from jobs.record.schema import INVALID_SCHEMA
 from jobs.task.result import (
     UNFILED,
     ReadBack,
@@ -20,6 +25,7 @@ from jobs.task.result import (
     summed_causes,
 )
 from offsets.checkpoint import Anchor, Checkpoint
+from offsets.columns import columns_on, joined_columns
 from offsets.day_plan import DayPlan, Span
 from offsets.errors import AuditFailed, TooManyInvalid
 from offsets.instants import micros
@@ -212,6 +218,7 @@ def _check_file(plan: DayPlan, file: WrittenFile, reread: ReadBack) -> None:
     if written != actual:
         raise _failed(f"{file.path} to hold what was written, {written}", f"{actual} when it was read again")
     _check_coordinates(file, reread)
+    _check_columns(plan, file, reread)
     if file.verdict is Verdict.INVALID or not file.rows:  # only the file of a day without rows has none
         return
     earlier = {day.date: day for day in plan.earlier}
@@ -233,6 +240,24 @@ def _check_coordinates(file: WrittenFile, reread: ReadBack) -> None:
         actual[partition] = (len(offsets), offsets.first, offsets.until)
     if written != actual:
         raise _failed(f"{file.path} to hold the offsets {written}", f"{actual} when it was read again")
+
+
+def _check_columns(plan: DayPlan, file: WrittenFile, reread: ReadBack) -> None:
+    """Check that a file has the columns of its day, or of both its days, in their order."""
+    own = columns_on(plan.columns, plan.day.date)
+    match file.verdict, file.day:
+        case Verdict.INVALID, _:
+            expected = INVALID_SCHEMA
+        case Verdict.LATE, date() as day:
+            expected = file_schema(joined_columns(columns_on(plan.columns, day), own))
+        case _:
+            expected = file_schema(own)
+    if own and reread.schema is not None and not expected.equals(reread.schema):
+        raise _failed(f"{file.path} to have the columns {_shown(expected)}", _shown(reread.schema))
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def _last_anchors(results: Sequence[TaskResult]) -> dict[int, Anchor]:

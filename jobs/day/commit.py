@@ -153,6 +153,7 @@ def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, re
         earlier=runs_of(plan.earlier),
         topic=plan.topic,
         contract=plan.contract,
+        columns=plan.columns,
         accepted=plan.accepted,
         consumed=plan.consumed,
         first_offsets=plan.first_offsets,

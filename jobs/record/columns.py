@@ -174,6 +174,21 @@ def ddl(type: ColumnType) -> str:
             return f"struct<{','.join(f'{_quoted(field.name)}:{ddl(field.type)}' for field in fields)}>"
 
 
+def as_stored(type: ColumnType) -> ColumnType:
+    """Return a type as files hold it: JSON is text there."""
+    match type:
+        case Scalar(kind):
+            return Scalar(Kind.STRING if kind is Kind.JSON else kind)
+        case Array(element):
+            return Array(as_stored(element))
+        case Map(value):
+            return Map(as_stored(value))
+        case Struct(fields):
+            return Struct(tuple(Column(field.name, as_stored(field.type)) for field in fields))
+        case _:
+            return type
+
+
 def kinds_in(type: ColumnType) -> set[Kind]:
     """Return the types without parts that a type is made of."""
     match type:

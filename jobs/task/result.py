@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,9 @@ from offsets.errors import KafkaDailyError
 from offsets.manifest import CauseCount, FileOffsets, Tally
 from offsets.ranges import Gathering, Offsets, Range, joined
 from offsets.verdict import Verdict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Longs = npt.NDArray[np.int64]
 UNFILED = (Verdict.SKIPPED, Verdict.BEFORE_FIRST, Verdict.LATER_DAY)
@@ -48,7 +52,10 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBack:
-    """What a file holds when it is read again; a partition's `offsets` are None where one occurs twice."""
+    """What a file holds when it is read again; a partition's `offsets` are None where one occurs twice.
+
+    `schema` is None where only the footer was read.
+    """
 
     rows: int
     bytes: int
@@ -56,6 +63,7 @@ class ReadBack:
     offsets: Mapping[int, Offsets | None]
     event_time_min: int | None
     event_time_max: int | None
+    schema: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ from jobs.verify.manifests import (
     Chain,
     RefusedRead,
     as_problem,
+    column_problems,
     day_problems,
     read_again,
     read_chain,
@@ -229,6 +230,8 @@ class _Run:
         """Check one day: its manifest, its folder, its files, its offsets."""
         shape = list(shape_problems(manifest))
         self._current.problems += [*shape, *sum_problems(manifest)]
+        if manifest.day.date == self._chain.newest:
+            self._current.problems += column_problems(self._lake, self._chain, manifest)
         self._current.problems += unknown_files(self._lake, self._chain, manifest)
         named = [locate(self._lake, self._chain, manifest, file) for file in manifest.files]
         self._current.unfinished_moves += [

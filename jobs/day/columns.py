@@ -1,0 +1,58 @@
+"""Which columns each day has: the newest manifest records them, and the manifests of days built again since.
+
+Relies on the store's own clock alone to see which days were built again. Changes nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import date
+
+from jobs.lake.port import Lake
+from jobs.record.layout import columns_by_contract, day_columns
+from jobs.record.rules import Rules
+from offsets.columns import ColumnRuns, Columns, column_runs, columns_on
+from offsets.commit_log import read_manifest
+from offsets.day_plan import DayPlan
+from offsets.errors import DayExists, LedgerBroken
+from offsets.manifest import Manifest
+
+
+def with_columns(plan: DayPlan, lake: Lake, newest: Manifest | None, rules: Rules) -> DayPlan:
+    """Return a plan with the columns of its day, and of all days before it."""
+    own = plan.day.date, day_columns(rules)
+    return replace(plan, columns=column_runs([*columns_before(lake, newest, plan), own]))
+
+
+def columns_before(lake: Lake, newest: Manifest | None, plan: DayPlan) -> list[tuple[date, Columns]]:
+    """Return the columns of each day before a planned one, as the newest manifest records them.
+
+    Manifests of days that were built again since are read, since another contract may have been accepted for
+    them; so are all, if the newest is of a format without columns.
+    """
+    recorded: ColumnRuns = newest.columns if newest else ()
+    columns = []
+    for day in (earlier.date for earlier in plan.earlier):
+        known = columns_on(recorded, day)
+        if newest and (not known or was_written_after(lake, day, newest)):
+            known = own_columns(lake, day) or known
+        columns.append((day, known))
+    return columns
+
+
+def was_written_after(lake: Lake, day: date, newest: Manifest) -> bool:
+    """Return whether a manifest was written after the newest day's, which then may not know its columns."""
+    written, since = lake.manifest_written(day), lake.manifest_written(newest.day.date)
+    return bool(written and since and written > since)
+
+
+def own_columns(lake: Lake, day: date) -> Columns:
+    """Return the columns of a day as its own manifest has them; none if that cannot be read.
+
+    No run needs an old manifest, so a damaged one stops none.
+    """
+    with suppress(DayExists, LedgerBroken, ValueError):
+        if manifest := read_manifest(lake, day):
+            return columns_on(manifest.columns, day) or columns_by_contract(manifest.contract)
+    return ()
