@@ -30,7 +30,7 @@ from jobs.day.carry_over import (
     require_no_unknown_files,
     unknown_files_in,
 )
-from jobs.day.columns import with_columns
+from jobs.day.columns import current_columns, with_columns
 from jobs.day.compare import require_same_verdicts, with_recorded_anchors
 from jobs.day.contract import accepted_changes
 from jobs.day.execute import (
@@ -43,6 +43,7 @@ from jobs.day.execute import (
     staging,
 )
 from jobs.day.plan import PlannedRun, plan_with_retries
+from jobs.day.schema_file import write_schema
 from jobs.day.sizing import bytes_per_row
 from jobs.lake.late import amended_by, finish_moves, unfinished_moves
 from jobs.lake.names import DAY_PREFIX, STAGED_DAY
@@ -130,6 +131,8 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
         if not history.own:
             amended += _rebuild_owners(pipeline, owners, day)
         amended += _finish_moves(lake, (manifest, *history.after))
+        newest = (manifest, *history.after)[-1]
+        write_schema(lake, newest, current_columns(lake, newest))
         figures.update(amended=amended.total())
     return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
 
@@ -367,4 +370,7 @@ def _exchange(
     options = file_options(pipeline, audited.plan)
     files = carried_over.new_files(pipeline.lake, audited.files, f"{staged}/kept", options)
     stamp = run_stamp(pipeline, started)
-    return recommit(pipeline.lake, staged, audited, files, carried_over, stamp, amend=amend)
+    success_file = pipeline.settings.lake.success_file
+    return recommit(
+        pipeline.lake, staged, audited, files, carried_over, stamp, amend=amend, success_file=success_file
+    )

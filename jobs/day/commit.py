@@ -31,7 +31,9 @@ class RunStamp:
     versions: Mapping[str, str]
 
 
-def commit(lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend: bool) -> Manifest:
+def commit(
+    lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend: bool, success_file: bool = False
+) -> Manifest:
     """Commit an audited day; with `amend` the manifest names the move of each late file to its day.
 
     Raises:
@@ -44,7 +46,7 @@ def commit(lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend:
     manifest = _manifest(audited, tuple(file for file, _ in named), stamp, revision=1)
     # 8.3, 8.4 the lake makes everything durable, and then visible in one step
     moved = {file.path: written.path for file, written in named}
-    contents = DayContents(moved=moved, shared={}, texts=_texts(manifest))
+    contents = DayContents(moved=moved, shared={}, texts=_texts(manifest, success_file))
     lake.commit(staged, audited.plan.day.date, contents)
     return manifest
 
@@ -58,6 +60,7 @@ def recommit(
     stamp: RunStamp,
     *,
     amend: bool = False,
+    success_file: bool = False,
 ) -> Manifest:
     """Replace a committed day by the same day, rebuilt.
 
@@ -72,12 +75,19 @@ def recommit(
         _manifest(audited, (*own, *carried_over.late), stamp, revision=carried_over.revision),
         remade=carried_over.remade,
     )
-    replace_day(lake, staged, manifest, {file.path: written.path for file, written in named}, carried_over)
+    moved = {file.path: written.path for file, written in named}
+    replace_day(lake, staged, manifest, moved, carried_over, success_file=success_file)
     return manifest
 
 
 def replace_day(
-    lake: Lake, staged: str, manifest: Manifest, moved: Mapping[str, str], carried_over: CarriedOver
+    lake: Lake,
+    staged: str,
+    manifest: Manifest,
+    moved: Mapping[str, str],
+    carried_over: CarriedOver,
+    *,
+    success_file: bool = False,
 ) -> None:
     """Exchange a committed day for a new revision that holds the same records, as its digests show.
 
@@ -90,7 +100,10 @@ def replace_day(
     day = manifest.day.date
     withdrawn = {names.in_day(day, file.path): file.target for file in carried_over.lost if file.target}
     contents = DayContents(
-        moved=moved, shared=carried_over.shared, texts=_texts(manifest), withdrawn=withdrawn
+        moved=moved,
+        shared=carried_over.shared,
+        texts=_texts(manifest, success_file),
+        withdrawn=withdrawn,
     )
     publish = lake.replace if lake.has_day(day) else lake.commit
     publish(staged, day, contents)
@@ -180,7 +193,8 @@ def _transactional(audited: Audited) -> bool | None:
     return True if audited.plan.compacted is False else None
 
 
-def _texts(manifest: Manifest) -> dict[str, bytes]:
+def _texts(manifest: Manifest, success_file: bool) -> dict[str, bytes]:
     """Return the text files of a day: the list file, if there are long sets, and last the manifest."""
     lists = lists_of(manifest)
-    return {**({LISTS_NAME: lists} if lists else {}), MANIFEST_NAME: to_json(manifest)}
+    success = {names.SUCCESS_NAME: b""} if success_file else {}
+    return {**success, **({LISTS_NAME: lists} if lists else {}), MANIFEST_NAME: to_json(manifest)}
