@@ -35,13 +35,11 @@ from collections import Counter
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from typing import TYPE_CHECKING
+from datetime import date
 
-from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.day.columns import current_columns
-from jobs.day.execute import audit_day, lock_holder, run_stamp, run_tasks, staging
+from jobs.day.execute import audit_day, run_tasks, staging
 from jobs.day.plan import plan_with_retries
 from jobs.day.schema_file import is_behind, write_schema
 from jobs.lake.late import finish_moves, has_unfinished_moves
@@ -49,9 +47,6 @@ from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
 from offsets.errors import NotPublished
 from offsets.manifest import Manifest
-
-if TYPE_CHECKING:
-    from jobs.day.audit import Audited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,15 +76,16 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         return Outcome(manifest=committed, already=True)
     # 2 lock: from here on this run is the lake's one writer; it first finishes the moves of the last run, so
     # that only the newest day ever has unfinished moves
-    with pipeline.lake.lock(lock_holder(pipeline)):
+    with pipeline.lock_lake():
         ledger = read_ledger(pipeline.lake)
+        # another run may have committed it since; taking the lock made that durable
+        committed = read_manifest(pipeline.lake, day) if ledger.holds(day) else None
         amended: Mapping[date, int] = {}
         if ledger.newest:
             amended = finish_moves(pipeline.lake, ledger.newest)
             with suppress(NotPublished):  # no day depends on it
                 write_schema(pipeline.lake, ledger.newest, current_columns(pipeline.lake, ledger.newest))
-        # another run may have committed it since; taking the lock made that durable
-        if ledger.holds(day) and (committed := read_manifest(pipeline.lake, day)):
+        if committed:
             return Outcome(manifest=committed, already=True, amended=amended)
         stages = DayStages(day, pipeline.observers)
         # 3 plan
@@ -99,14 +95,20 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         # 4-6 read, classify, write: in the tasks, into staging
         with staging(pipeline, day) as staged:
             started = pipeline.now()
-            results = run_tasks(pipeline, planned, staged, stages)
+            result = run_tasks(pipeline, planned, staged, stages)
             # 7 audit
             with stages.observed(Stage.AUDIT) as figures:
-                audited = audit_day(pipeline, planned.plan, results, staged)
+                audited = audit_day(pipeline, planned.plan, result, staged)
                 figures.update(files=len(audited.files))
             # 8 commit
             with stages.observed(Stage.COMMIT) as figures:
-                manifest = _commit(pipeline, staged, audited, started)
+                from jobs.day.commit import commit  # imports Arrow, which a committed day does not need
+
+                stamp = pipeline.stamp(started)
+                success_file = pipeline.settings.lake.success_file
+                manifest = commit(
+                    pipeline.lake, staged, audited, stamp, amend=pipeline.amends, success_file=success_file
+                )
                 figures.update(run=pipeline.run_id)
             # 9 publish: late rows reach the days that they belong to
             with stages.observed(Stage.PUBLISH) as figures:
@@ -114,11 +116,3 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
                 write_schema(pipeline.lake, manifest, manifest.columns)
                 figures.update(amended=sum(amended.values()))
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
-
-
-def _commit(pipeline: Pipeline, staged: str, audited: Audited, started: datetime) -> Manifest:
-    from jobs.day.commit import commit  # imports Arrow, which a committed day does not need
-
-    amend = pipeline.settings.late is Late.AMEND
-    stamp, success_file = run_stamp(pipeline, started), pipeline.settings.lake.success_file
-    return commit(pipeline.lake, staged, audited, stamp, amend=amend, success_file=success_file)

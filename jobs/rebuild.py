@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import Outcome
 from jobs.day.carry_over import (
@@ -36,9 +35,7 @@ from jobs.day.contract import accepted_changes
 from jobs.day.execute import (
     audit_day,
     file_options,
-    lock_holder,
     require_retained,
-    run_stamp,
     run_tasks,
     staging,
 )
@@ -51,7 +48,7 @@ from jobs.lake.port import Lake
 from jobs.record.rules import Rules, rules_of
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_manifest
-from offsets.contract import Accepted, Contract
+from offsets.contract import Contract
 from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compacted
 from offsets.errors import (
     ConfigError,
@@ -68,6 +65,7 @@ from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
     from jobs.day.audit import Audited
+    from jobs.task.result import TaskResult
 
 log = structlog.get_logger(__name__)
 
@@ -78,58 +76,48 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
     Raises:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
-    with pipeline.lake.lock(lock_holder(pipeline)):
+    with pipeline.lock_lake():
         return _rebuild(pipeline, day)
 
 
 def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) -> Outcome:
-    """Rebuild a day under today's contract, or under a recorded one."""
-    lake, topic = pipeline.lake, pipeline.settings.topic
+    """Rebuild a day under today's contract, or under a recorded one; the steps are those of `run_day`."""
+    lake = pipeline.lake
+    # ledger: what is recorded of the day; moves that were interrupted are finished first
     history = _history(pipeline, day)
     _require_nothing_accepted(pipeline, history)
-    require_no_unknown_files(lake, history, topic)
+    require_no_unknown_files(lake, history, pipeline.settings.topic)
     amended = _finish_moves(lake, (history.before, history.own, *history.after))
     stages = DayStages(day, pipeline.observers)
+    # plan: the recorded offsets again, and what the new revision takes over of the old one
     recorded = history.recorded() if history.known else None
     with stages.observed(Stage.PLAN) as figures:
         planned = (
             _plan_again(pipeline, history, recorded, contract) if recorded else _plan_anew(pipeline, history)
         )
-        plan = planned.plan
-        carried_over = find_carried_over(lake, history, topic)
-        figures.update(offsets=plan.offsets, revision=carried_over.revision)
-    owners = carried_over.owners
-    if owners and history.own:  # the owners can bring their files anew, since the day is there
-        amended += _rebuild_owners(pipeline, owners, day)
+        carried_over = find_carried_over(lake, history, pipeline.settings.topic)
+        figures.update(offsets=planned.plan.offsets, revision=carried_over.revision)
+    # days that brought damaged amendments bring them anew: now, if this day is there, or else at the end
+    if history.own and carried_over.owners:
+        amended += _rebuild_owners(pipeline, carried_over.owners, day)
         history = _history(pipeline, day)
-        carried_over = find_carried_over(lake, history, topic)
-        _require_intact(pipeline, carried_over.owners)
-    for owner in {} if history.own else owners.values():
-        with _naming_owner(owner, owners, day):
-            _recorded_rules(owner)
-            require_retained(pipeline, owner.spans)
+        carried_over = find_carried_over(lake, history, pipeline.settings.topic)
+        _require_intact(lake, carried_over.owners)
+    _require_owners_known(pipeline, carried_over.owners, day)
+    # read, classify, write; audit; exchange old and new day; publish
     with staging(pipeline, day, lambda staged: _holds_unknown_files(pipeline, history, staged)) as staged:
-        if lake.has_day(day) or owners:
+        if lake.has_day(day) or carried_over.owners:
             lake.require_replace(staged)
         started = pipeline.now()
-        results = run_tasks(pipeline, planned, staged, stages)
-        few_invalid = recorded is None or plan.contract != recorded.contract
+        result = run_tasks(pipeline, planned, staged, stages)
         with stages.observed(Stage.AUDIT) as figures:
-            audited = audit_day(pipeline, plan, results, staged, few_invalid=few_invalid)
-            if recorded:
-                require_same_verdicts(audited, recorded)
-                audited = with_recorded_anchors(audited, recorded)
-            require_delivered_again(lake, history, audited.gaps)
+            audited = _audit(pipeline, planned.plan, result, staged, history, recorded)
             figures.update(files=len(audited.files))
         with stages.observed(Stage.COMMIT) as figures:
-            require_no_unknown_files(lake, history, topic)
-            by_config = recorded is None and pipeline.settings.late is Late.AMEND
-            amend = by_config or bool(carried_over.lost)
-            manifest = _exchange(pipeline, staged, audited, carried_over, started, amend=amend)
+            manifest = _exchange(pipeline, staged, audited, history, carried_over, started)
             figures.update(run=pipeline.run_id, revision=manifest.revision)
     with stages.observed(Stage.PUBLISH) as figures:
-        if not history.own:
-            amended += _rebuild_owners(pipeline, owners, day)
+        amended += _rebuild_owners(pipeline, carried_over.owners, day)
         amended += _finish_moves(lake, (manifest, *history.after))
         newest = (manifest, *history.after)[-1]
         write_schema(lake, newest, current_columns(lake, newest))
@@ -191,10 +179,18 @@ def _naming_owner(owner: Manifest, owners: Mapping[str, Manifest], day: date) ->
         ) from stopped
 
 
-def _require_intact(pipeline: Pipeline, owners: Mapping[str, Manifest]) -> None:
+def _require_owners_known(pipeline: Pipeline, owners: Mapping[str, Manifest], day: date) -> None:
+    """Check that the days can be rebuilt which must follow the day itself, whose folder is gone."""
+    for owner in owners.values():
+        with _naming_owner(owner, owners, day):
+            _recorded_rules(owner)
+            require_retained(pipeline, owner.spans)
+
+
+def _require_intact(lake: Lake, owners: Mapping[str, Manifest]) -> None:
     for target, owner in owners.items():
         raise LedgerBroken(
-            expected=f"{pipeline.lake.place(target)} as {owner.day.date} has just brought it",
+            expected=f"{lake.place(target)} as {owner.day.date} has just brought it",
             found="another file, or none",
             do="The old day stays. Look at the disk, then build the day again.",
         )
@@ -235,13 +231,6 @@ def _require_nothing_accepted(pipeline: Pipeline, history: History) -> None:
             found=" ".join(options),
             do="Leave the option out: what the day's own run accepted holds still.",
         )
-
-
-def _plan_again(
-    pipeline: Pipeline, history: History, recorded: RecordedDay, contract: Contract | None
-) -> PlannedRun:
-    plan = _plan_recorded_spans(pipeline, history, recorded, contract)
-    return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
 
 
 def _plan_anew(pipeline: Pipeline, history: History) -> PlannedRun:
@@ -318,59 +307,70 @@ def _extend(span: Span, pending: Offsets, held: tuple[int, int], last_stable: in
     )
 
 
-def _plan_recorded_spans(
+def _plan_again(
     pipeline: Pipeline, history: History, recorded: RecordedDay, contract: Contract | None
-) -> DayPlan:
+) -> PlannedRun:
     """Return a plan that reads the recorded spans again, under a contract or under that of the config."""
+    old = recorded.plan
     described = pipeline.broker().describe(pipeline.settings.topic)
-    topic = recorded.consumed.topic
-    if described.identity != topic:
+    if described.identity != old.topic:
         raise TopicChanged(
-            expected=f"topic {topic.name} with id {topic.topic_id} in cluster {topic.cluster_id}",
+            expected=f"topic {old.topic.name} with id {old.topic.topic_id} in cluster {old.topic.cluster_id}",
             found=f"id {described.identity.topic_id} in cluster {described.identity.cluster_id}",
             do="The old day stays. What the old topic held cannot be read again: restore it from a backup.",
         )
     policy = after_compaction(described.cleanup_policy, history.policy)
     if recorded.manifest is None and is_compacted(policy) is not False:
         raise _compacted(policy)
-    require_retained(pipeline, recorded.spans)
-    earlier = history.earlier
-    old = recorded.manifest.accepted if recorded.manifest else Accepted()
-    contract = contract or pipeline.settings.rules.contract(
-        pipeline.settings.day.zone, (earlier or (recorded.day,))[0].date
-    )
+    require_retained(pipeline, old.spans)
+    contract = contract or pipeline.settings.rules.contract(pipeline.settings.day.zone, old.first.date)
     changes = accepted_changes(
         pipeline,
-        recorded.contract,
+        old.contract,
         contract,
-        expected=f"the contract of {recorded.day.date}",
+        old.day.date,
         do="Undo the change, or decode the day again under the new contract with --accept-contract.",
     )
-    new = [change.text for change in changes if change.text not in old.contract]
-    plan = recorded.plan(
-        earlier=earlier,
-        contract=contract,
-        accepted=replace(old, contract=(*old.contract, *new)),
-        cleanup_policy=policy,
-    )
-    return with_columns(plan, pipeline.lake, history.newest, pipeline.settings.rules)
+    new = [change.text for change in changes if change.text not in old.accepted.contract]
+    accepted = replace(old.accepted, contract=(*old.accepted.contract, *new))
+    plan = replace(old, contract=contract, accepted=accepted, cleanup_policy=policy)
+    plan = with_columns(plan, pipeline.lake, history.newest, pipeline.settings.rules)
+    return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
+
+
+def _audit(
+    pipeline: Pipeline,
+    plan: DayPlan,
+    result: TaskResult,
+    staged: str,
+    history: History,
+    recorded: RecordedDay | None,
+) -> Audited:
+    """Audit the rebuilt day, and compare it with what is recorded or left of the old one."""
+    few_invalid = recorded is None or plan.contract != recorded.plan.contract
+    audited = audit_day(pipeline, plan, result, staged, few_invalid=few_invalid)
+    if recorded:
+        require_same_verdicts(audited, recorded)
+        audited = with_recorded_anchors(audited, recorded)
+    require_delivered_again(pipeline.lake, history, audited.gaps)
+    return audited
 
 
 def _exchange(
     pipeline: Pipeline,
     staged: str,
     audited: Audited,
+    history: History,
     carried_over: CarriedOver,
     started: datetime,
-    *,
-    amend: bool,
 ) -> Manifest:
     from jobs.day.commit import recommit
 
     options = file_options(pipeline, audited.plan)
+    require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
     files = carried_over.new_files(pipeline.lake, audited.files, f"{staged}/kept", options)
-    stamp = run_stamp(pipeline, started)
-    success_file = pipeline.settings.lake.success_file
+    amend = bool(carried_over.lost) or (not history.known and pipeline.amends)
+    stamp, success_file = pipeline.stamp(started), pipeline.settings.lake.success_file
     return recommit(
         pipeline.lake, staged, audited, files, carried_over, stamp, amend=amend, success_file=success_file
     )

@@ -16,6 +16,7 @@ import jobs.day.audit
 import jobs.day.commit
 import jobs.day.execute
 import jobs.task.small_files
+import offsets.manifest_text
 from jobs.config import Evolve
 from jobs.daily import run_day
 from jobs.day.plan import due_days, next_due
@@ -136,7 +137,10 @@ def test_an_empty_day_commits_a_manifest_and_a_file_without_rows(lake: Path) -> 
     done = run_day(pipeline(lake, topic, engine=engine), FIRST)
     (file,) = done.manifest.files
     assert file.rows == 0
-    assert files(lake) - {"_lock", "_schema.json"} == {f"date={FIRST}/_manifest.json", f"date={FIRST}/{file.path}"}
+    assert files(lake) - {"_lock", "_schema.json"} == {
+        f"date={FIRST}/_manifest.json",
+        f"date={FIRST}/{file.path}",
+    }
     assert engine.jobs == 0, "an empty plan needs no Spark"
     assert places(lake) == {}
 
@@ -365,7 +369,7 @@ CRASHES: list[tuple[object, str]] = [
     (jobs.day.audit, "audit"),
     (jobs.day.execute, "recheck"),
     (jobs.day.commit, "commit"),
-    (jobs.day.commit, "to_json"),
+    (offsets.manifest_text, "to_json"),
     (PosixLake, "_put_together"),
     (Store, "sync_all"),
     (PosixLake, "commit"),
