@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import date
+from datetime import date, datetime
 
 from jobs.lake.port import Lake
 from jobs.record.layout import columns_by_contract, day_columns
@@ -35,10 +35,11 @@ def columns_before(lake: Lake, newest: Manifest | None, days: Sequence[date]) ->
     them; so are all, if the newest is of a format without columns.
     """
     recorded: ColumnRuns = newest.columns if newest else ()
+    since = lake.manifest_written(newest.day.date) if newest else None
     columns = []
     for day in days:
         known = columns_on(recorded, day)
-        if newest and (not known or was_written_after(lake, day, newest)):
+        if newest and (not known or was_written_after(lake, day, since)):
             known = own_columns(lake, day) or known
         columns.append((day, known))
     return columns
@@ -53,9 +54,9 @@ def current_columns(lake: Lake, newest: Manifest) -> ColumnRuns:
     return column_runs([*columns_before(lake, newest, days), own])
 
 
-def was_written_after(lake: Lake, day: date, newest: Manifest) -> bool:
-    """Return whether a manifest was written after the newest day's, which then may not know its columns."""
-    written, since = lake.manifest_written(day), lake.manifest_written(newest.day.date)
+def was_written_after(lake: Lake, day: date, since: datetime | None) -> bool:
+    """Return whether a day was built after the newest manifest was written, which then cannot know it."""
+    written = lake.manifest_written(day)
     return bool(written and since and written > since)
 
 

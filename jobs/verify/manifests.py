@@ -211,9 +211,10 @@ def column_problems(lake: Lake, chain: Chain, newest: Manifest) -> Iterator[str]
 
     A day that was built again since may have others: the next run records them.
     """
+    since = lake.manifest_written(newest.day.date)
     for day, summary in chain.known.items():
         known = summary.columns and columns_on(newest.columns, day)
-        if known and known != summary.columns and not was_written_after(lake, day, newest):
+        if known and known != summary.columns and not was_written_after(lake, day, since):
             again = f"build {day} again, so that the next run learns them (`run --date {day} --force`)"
             yield (
                 f"{newest.day.date}: it records other columns of {day} than that day's own manifest; {again}"
