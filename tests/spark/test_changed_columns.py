@@ -10,7 +10,8 @@ import pytest
 from jobs.config import Late
 from jobs.spark.engine import Engine
 from tests.support.changing_lakes import CHANGES, Row, a_changing_lake, rows_to_see
-from tests.support.readers import PROGRAM, WAYS, promised_after, ran, seen_after, snippet
+from tests.support.readers import ONE_DAY, PROGRAM, WAYS, promised_after, ran, seen_after, snippet
+from tests.support.three_days import FIRST
 
 
 @pytest.mark.parametrize("late", Late)
@@ -28,7 +29,10 @@ def test_spark_shows_all_rows_after_a_change_of_columns_or_refuses(
     for way in WAYS:
         seen = seen_after(lambda: collected(engine.session.read.parquet(f"{lake}/{way}")), expected)  # noqa: B023
         assert seen == promised_after(change, "Spark", way), way
-        assert engine.session.read.parquet(f"{lake}/{way}").count() == len(expected)
+    assert engine.session.read.parquet(f"{lake}/{WAYS[0]}").count() == len(expected)
+    one_day, of_day = f"date={FIRST}/*.parquet", rows_to_see(lake, f"date={FIRST}")
+    word = promised_after(change, "Spark", ONE_DAY) if late is Late.AMEND else "all"
+    assert seen_after(lambda: collected(engine.session.read.parquet(f"{lake}/{one_day}")), of_day) == word
     names: dict[str, Any] = {"spark": engine.session}
     assert ran(snippet("Spark", lake), names) == len(expected)
     assert seen_after(lambda: collected(names["lake"]), expected) == promised_after(change, "Spark", PROGRAM)
