@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from jobs import config, logs
-from jobs.config import Late, Settings
+from jobs.config import KafkaSettings, Late, Settings
 from jobs.config.secrets import Secret
 from jobs.lake.port import Lake, LockHolder
 from jobs.lake.posix import PosixLake
@@ -178,11 +178,11 @@ def open_context(
 
 
 @contextmanager
-def open_broker(servers: str, timeout: timedelta) -> Iterator[TopicReader]:
-    """Connect to a cluster that needs neither TLS nor a login, without a configuration."""
+def open_broker(kafka: KafkaSettings) -> Iterator[TopicReader]:
+    """Connect to a cluster without a configuration of a topic."""
     from offsets.kafka.client import Broker
 
-    connected = Broker({"bootstrap.servers": servers}, timeout)
+    connected = Broker(_revealed(kafka.client), kafka.timeout)
     try:
         yield connected
     finally:

@@ -146,27 +146,55 @@ def _rebuild_owners(pipeline: Pipeline, owners: Mapping[str, Manifest], day: dat
     They write these files again and bring them, so this may precede the day's own rebuild, or follow it.
     """
     amended = Counter[date]()
-    for owner in {manifest.day.date: manifest for manifest in owners.values()}.values():
+    for owner, owned, into in _owners_of_owners(pipeline, owners, day):
         current = read_manifest(pipeline.lake, owner.day.date)
         if current and current.run_id == pipeline.run_id:  # this run rebuilt it, as an owner of another
             continue
-        log.info("rebuilding the day that brought damaged late rows", day=str(owner.day.date), into=str(day))
-        with _naming_owner(owner, owners, day):
+        log.info("rebuilding the day that brought damaged late rows", day=str(owner.day.date), into=str(into))
+        with _naming_owner(owner, owned, into, day):
             settings = replace(pipeline.settings, rules=_recorded_rules(owner))
             as_recorded = replace(pipeline, settings=settings, accept=Accept())
             amended.update(_rebuild(as_recorded, owner.day.date, owner.contract).amended)
     return amended
 
 
+def _owners_of_owners(
+    pipeline: Pipeline, owners: Mapping[str, Manifest], day: date
+) -> list[tuple[Manifest, Mapping[str, Manifest], date]]:
+    """Return the owners of a day's files, theirs, and so on, with what each brought where; the newest first.
+
+    In this order each finds its own owners rebuilt. To rebuild them as they are found would take a level of
+    the stack for each day, where a chain of days lost its late files. None is rebuilt if Kafka no longer
+    holds what another was made of.
+    """
+    found = dict[date, tuple[Manifest, Mapping[str, Manifest], date]]()
+    unread = [(owners, day)]
+    for owned, into in unread:
+        for owner in owned.values():
+            if owner.day.date not in found:
+                found[owner.day.date] = (owner, owned, into)
+                with _naming_owner(owner, owned, into, day):
+                    require_retained(pipeline, owner.spans)
+                    history = _history(pipeline, owner.day.date)
+                    carried_over = find_carried_over(pipeline.lake, history, pipeline.settings.topic)
+                unread.append((carried_over.owners, owner.day.date))
+    return [found[date] for date in sorted(found, reverse=True)]
+
+
 @contextmanager
-def _naming_owner(owner: Manifest, owners: Mapping[str, Manifest], day: date) -> Iterator[None]:
-    """Name the owner of a damaged amendment in the error that stops its rebuild, and what else helps."""
+def _naming_owner(
+    owner: Manifest, owners: Mapping[str, Manifest], day: date, wanted: date | None = None
+) -> Iterator[None]:
+    """Name the owner of a damaged amendment in the error that stops its rebuild, and what else helps.
+
+    `wanted` is the day that is to be built in the end, if it is another than the one that lost the amendment.
+    """
     try:
         yield
     except KafkaDailyError as stopped:
         targets = [target for target, manifest in owners.items() if manifest is owner]
         files = f"{', '.join(targets[:9])}{' and more' if len(targets) > 9 else ''}"
-        again = f"build {day} again (`run --date {day} --force`)."
+        again = f"build {wanted or day} again (`run --date {wanted or day} --force`)."
         gone = isinstance(stopped, OffsetsLost | TopicChanged)
         raise type(stopped)(
             expected=f"{owner.day.date}, which brought late rows to {day} that are damaged, to be built "

@@ -1,7 +1,8 @@
 """What run.sh decides: which Python, what of pip's settings, which line of a failure, what a kill leaves.
 
 Stand-ins take the place of what needs minutes or a network: an environment is a folder with one program.
-The shell, the script that asks a Python what it is, and pip where its own rules matter are the real ones.
+The shell, the script that asks a Python what it is, and pip where its own rules matter are the real ones: pip
+looks for settings only where there are some, since it takes longer to load than all else takes to run.
 """
 
 from __future__ import annotations
@@ -55,7 +56,11 @@ APT = """#!/bin/bash
 LACKS_VENV = 'sys.modules["ensurepip"] = None'
 
 SAYING_PIP = """#!/bin/bash
-[[ $2 != -c ]] || exec "{real}" "$@"
+if [[ $2 == -c ]]; then
+  [[ -z $(compgen -e PIP_)$(compgen -G ~/.pip/pip.conf)$(compgen -G ~/.config/pip/pip.conf) ]] ||
+    exec "{real}" "$@"
+  exit 0
+fi
 echo "$@" >>"{said}/pip"
 env >>"{said}/environment"
 touch "{said}/begun"
