@@ -19,7 +19,7 @@
     9 publish  this day's manifest names the earlier day of each late file: the lake brings the file there. In
                a folder on disk it is linked there, and then unlinked here, each durable before the next; a
                link fails if the name is taken, so an interrupted move is finished, and none is made twice.
-               The earlier day's manifest is not changed
+               The earlier day's manifest is not changed. Last, `_schema.json` gets the columns of all days
 
 A run that dies in 4 to 7, or in 8 before the rename, leaves a folder in staging, which no reader opens; the
 next run starts anew, and `clean` removes the folder. After the rename the day is committed, and the next run
@@ -33,15 +33,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 
 from jobs.context import Pipeline
+from jobs.day.columns import current_columns
 from jobs.day.execute import audit_day, run_tasks, staging
 from jobs.day.plan import plan_with_retries
+from jobs.day.schema_file import is_behind, write_schema
 from jobs.lake.late import finish_moves, has_unfinished_moves
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
+from offsets.errors import NotPublished
 from offsets.manifest import Manifest
 
 
@@ -65,8 +69,8 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     # 1 ledger: a committed day needs no lock, but the rename that was seen may not be durable yet
-    if (committed := read_manifest(pipeline.lake, day)) and not has_unfinished_moves(
-        pipeline.lake, committed
+    if (committed := read_manifest(pipeline.lake, day)) and not (
+        has_unfinished_moves(pipeline.lake, committed) or is_behind(pipeline.lake, committed)
     ):
         pipeline.lake.make_days_durable()
         return Outcome(manifest=committed, already=True)
@@ -76,7 +80,11 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         ledger = read_ledger(pipeline.lake)
         # another run may have committed it since; taking the lock made that durable
         committed = read_manifest(pipeline.lake, day) if ledger.holds(day) else None
-        amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
+        amended: Mapping[date, int] = {}
+        if ledger.newest:
+            amended = finish_moves(pipeline.lake, ledger.newest)
+            with suppress(NotPublished):  # no day depends on it
+                write_schema(pipeline.lake, ledger.newest, current_columns(pipeline.lake, ledger.newest))
         if committed:
             return Outcome(manifest=committed, already=True, amended=amended)
         stages = DayStages(day, pipeline.observers)
@@ -97,10 +105,14 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
                 from jobs.day.commit import commit  # imports Arrow, which a committed day does not need
 
                 stamp = pipeline.stamp(started)
-                manifest = commit(pipeline.lake, staged, audited, stamp, amend=pipeline.amends)
+                success_file = pipeline.settings.lake.success_file
+                manifest = commit(
+                    pipeline.lake, staged, audited, stamp, amend=pipeline.amends, success_file=success_file
+                )
                 figures.update(run=pipeline.run_id)
             # 9 publish: late rows reach the days that they belong to
             with stages.observed(Stage.PUBLISH) as figures:
                 amended = Counter(amended) + Counter(finish_moves(pipeline.lake, manifest))
+                write_schema(pipeline.lake, manifest, manifest.columns)
                 figures.update(amended=sum(amended.values()))
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)

@@ -64,6 +64,7 @@ class LakeSettings:
     min_file_size: int
     compression: str
     shared: bool
+    success_file: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,6 +220,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
             min_file_size=int(smallest),
             compression=config.lake.compression,
             shared=config.lake.shared,
+            success_file=config.lake.success_file,
         ),
         invalid=invalid(config),
         late=config.late,

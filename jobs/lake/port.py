@@ -197,6 +197,16 @@ class Lake(LedgerReader, Files, Protocol):
         """Make sure that all days that are visible now survive a loss of power."""
         ...
 
+    def put(self, ref: str, text: bytes) -> None:
+        """Write a small file beside the days durably: a reader sees its old contents or the new ones.
+
+        Needs the lock. A lost answer leaves either, and the call may be repeated.
+
+        Raises:
+            StoreFailed: the store refused, or a symbolic link is in the way.
+        """
+        ...
+
     def stage(self, day: date, run_id: str) -> str:
         """Make the staging folder of one run, and return its reference."""
         ...

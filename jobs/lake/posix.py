@@ -19,7 +19,17 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
-from jobs.lake.names import DAY_PREFIX, LATE_NAME, STAGED_DAY, STAGING_NAME, day_ref, in_day, parent
+from jobs.lake.names import (
+    DAY_PREFIX,
+    LATE_NAME,
+    PUT,
+    STAGED_DAY,
+    STAGING_NAME,
+    day_ref,
+    in_day,
+    last,
+    parent,
+)
 from jobs.lake.port import DayContents, Entry, LockHolder, Orphan
 from jobs.lake.posix_file import PosixFile
 from jobs.lake.posix_staging import BARRIER, BARRIER_NAME, PROBE_NAME, describe_orphan, discard
@@ -257,6 +267,38 @@ class PosixLake:
     def make_days_durable(self) -> None:
         """Make sure that all days that are visible now survive a loss of power."""
         self._store.sync_folder(self.root)
+
+    def put(self, ref: str, text: bytes) -> None:
+        """Write a small file: durable in staging, then renamed over the old one, then synced."""
+        self.require_no_link(ref)
+        target = self.root / ref
+        self._make_beside_days(target.parent)
+        with self._new_name(last(ref)) as new:
+            self._write_text(new, text)
+            self._store.move(self.root / new, target)
+        self._store.sync_folder(target.parent)
+
+    def _make_beside_days(self, folder: Path) -> None:
+        """Make a folder beside the days, with a durable name."""
+        if not folder.exists():
+            self._store.make_inner_folder(folder, self.root)
+            self._store.sync_folder(folder.parent)
+
+    @contextmanager
+    def _new_name(self, name: str) -> Iterator[str]:
+        """Yield a free name in staging for a small file, and remove what is left of it in the end."""
+        self.require_no_link(STAGING_NAME)
+        new = self.root / STAGING_NAME / f"{PUT}{name}"
+        self._store.make_inner_folder(new.parent, self.root)
+        if os.path.lexists(new):  # a run that was killed left it
+            self._store.unlink(new)
+        try:
+            yield f"{STAGING_NAME}/{new.name}"
+        finally:
+            with suppress(OSError):
+                if os.path.lexists(new):
+                    self._store.system.unlink(new)
+                self._store.system.rmdir(new.parent)
 
     def stage(self, day: date, run_id: str) -> str:
         """Make the staging folder of one run, and return its reference.

@@ -61,6 +61,7 @@ class Verified:
     """What a verification checked, and all problems that it found.
 
     `unfinished_moves` are the targets of late files that the next run will bring there; these are no problem.
+    `notes` are about what can be made of the manifests at any time.
     """
 
     level: Level
@@ -71,6 +72,7 @@ class Verified:
     ledger: tuple[DayLedger, ...]
     unfinished_moves: tuple[str, ...]
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def day_ledger(
