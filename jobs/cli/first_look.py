@@ -92,6 +92,7 @@ def proposed(result: Proposed) -> None:
         )
     for hint in result.hints:
         out.print(f"  hint: {hint}", markup=False)
+    out.print(f"its lake will be {result.lake}", markup=False)
     out.print(f"look at its comments, then: plan --config {result.path}", markup=False)
 
 
@@ -104,7 +105,7 @@ def record(shown: ShownRecord) -> None:
         "key": _text(shown.key),
         **{f"header {header.key}": _text(header.value) for header in shown.headers},
         "value": _text(shown.value),
-        "event time": shown.event_time.isoformat() if shown.event_time else "none that can be read",
+        "event time": shown.event_time.isoformat() if shown.event_time else "not read",
         "day": str(shown.day or "none"),
         "verdict": f"{shown.verdict.replace('_', ' ')} ({settled})",
         "cause": shown.cause,

@@ -25,12 +25,12 @@ PLAIN_TEXT: Final = re.compile(r"(?!null$)[\w.][\w./-]*", re.ASCII | re.IGNORECA
 PLAIN_TYPE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_<>(),:]*")
 
 
-def config_text(proposal: Proposal, topic: str, kafka: Mapping[str, Tree]) -> str:
+def config_text(proposal: Proposal, topic: str, kafka: Mapping[str, Tree], lake: str) -> str:
     """Return the YAML of a proposal; the section `kafka` stays as it is written."""
-    return "\n".join(_lines(proposal, topic, kafka)) + "\n"
+    return "\n".join(_lines(proposal, topic, kafka, lake)) + "\n"
 
 
-def _lines(proposal: Proposal, topic: str, kafka: Mapping[str, Tree]) -> Iterator[str]:
+def _lines(proposal: Proposal, topic: str, kafka: Mapping[str, Tree], lake: str) -> Iterator[str]:
     yield f"# Proposed by `init` from {proposal.records:,} records of topic {topic}. Look at each comment,"
     yield "# and change what is wrong before the first run: docs/CONFIG.md has every key."
     yield f"topic: {_scalar(topic)}"
@@ -52,7 +52,7 @@ def _lines(proposal: Proposal, topic: str, kafka: Mapping[str, Tree]) -> Iterato
     for name, reason in proposal.left_out.items():
         yield f"    # left out: {_one_line(name)}: {_one_line(reason)}"
     yield "lake:"
-    yield _noted(f"  path: ./lake/{topic}", "from this file's folder on")
+    yield _noted(f"  path: {lake}", "from this file's folder on")
     if proposal.tombstones:
         yield _noted(
             "tombstones: skip", "some records have no value; quarantine counts these as invalid records"
@@ -85,21 +85,33 @@ def _event_time(proposal: Proposal) -> Iterator[str]:
     found = proposal.event_time
     yield "event_time:"
     if found is None:
-        yield _noted("  source: kafka", "no field is a time in nearly all of the sampled records")
+        yield _noted("  source: kafka", "no field is a time in nearly all of the sampled JSON records")
     else:
-        yield _noted(f"  field: {_path(found.path)}", _evidence(found))
+        yield _noted(f"  field: {path_text(found.path)}", _evidence(found) + _cost(found))
         yield f"  format: {found.format}"
         if not found.zoned:
             yield _noted("  zone: UTC", "some times name no zone: is this theirs?")
     for other in proposal.others:
-        yield _one_line(f"  # or field: {_path(other.path)}, format: {other.format}: {_evidence(other)}")
+        yield _one_line(f"  # or field: {path_text(other.path)}, format: {other.format}: {_evidence(other)}")
 
 
 def _evidence(found: Candidate) -> str:
     age = statistics.median(found.ages)
     away = _length(timedelta(microseconds=abs(age)))
     side = "before" if age >= 0 else "after"
-    return f"in {found.share:.1%} of the sampled records; the median is {away} {side} Kafka's timestamp"
+    return f"{share_of(found)} sampled JSON records; the median is {away} {side} Kafka's timestamp"
+
+
+def share_of(found: Candidate) -> str:
+    """Count the records that a field is a time in; a rounded share would hide the few that it is not."""
+    return f"in {len(found.times):,} of {found.records:,}"
+
+
+def _cost(found: Candidate) -> str:
+    lost = found.records - len(found.times)
+    if not lost:
+        return ""
+    return f"; the other {lost:,} become invalid" if lost > 1 else "; the other one becomes invalid"
 
 
 def _length(length: timedelta) -> str:
@@ -118,11 +130,11 @@ def _column(column: ProposedColumn) -> Iterator[str]:
         yield _noted(f"    {name}: {type}", column.note)
         return
     yield _noted(f"    {name}:", column.note)
-    yield f"      from: {_path((column.field,))}"
+    yield f"      from: {path_text((column.field,))}"
     yield f"      type: {type}"
 
 
-def _path(names: Sequence[str]) -> str:
+def path_text(names: Sequence[str]) -> str:
     """Write where a field lies; as a list where a name has a dot."""
     return (
         f"[{', '.join(map(_quoted, names))}]"

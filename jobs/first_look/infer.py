@@ -1,16 +1,18 @@
 """Infer column types from decoded JSON values.
 
-Pure: no Kafka, no Spark, no clock. Sound for what it was given: every value of the sample can be read as the
-type that is inferred from it. Where values of one field have several kinds, that is `json`, which takes any.
+Pure: no Kafka, no Spark, no clock. The type that is inferred reads every value of the sample, but for a
+few of another kind, which are counted as misfits. Several kinds that are common are `json`, which takes any.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal as Number
+from itertools import islice
 from typing import Any, Final
 
 from jobs.record.columns import (
@@ -38,47 +40,111 @@ OPEN_SHARE: Final = 0.34
 """Objects with at least OPEN_KEYS different keys, each in less than this share of them, make a map."""
 WIDEST: Final = 200
 """An object with more different keys than this is no struct."""
+FEW: Final = 0.01
+"""The share of a field's values, and of the records, that may be misfits: a broken producer's, not a kind of
+their own."""
+RARE: Final = 0.001
+"""The share of texts that may be no times where all others are: less than a day may have invalid by default,
+since `string` would take them all."""
+CENTS: Final = 2
+"""The decimals of most amounts of money."""
+NUMBERS: Final = frozenset({"int", "float"})
+NAMED: Final = {
+    "array": ("an array", "arrays"),
+    "boolean": ("a boolean", "booleans"),
+    "float": ("a number with a point", "numbers with a point"),
+    "int": ("a whole number", "whole numbers"),
+    "large": ("too large", "too large"),
+    "object": ("an object", "objects"),
+    "string": ("a string", "strings"),
+    "date": ("no date", "no dates"),
+    "timestamp": ("no timestamp", "no timestamps"),
+}
+"""What misfits are, one and several."""
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inferred:
-    """The type of one field, and what a person should know of it."""
+    """The type of one field, and what a person should know of it; `misfits` are what it cannot read."""
 
     type: ColumnType
     note: str = ""
+    misfits: tuple[str, ...] = ()
 
 
-def infer(values: Iterable[Any], depth: int = 1) -> Inferred:
-    """Return the type that each of some decoded JSON values can be read as; None among them is null."""
+def infer(values: Iterable[Any], depth: int = 1, few: int | None = None) -> Inferred:
+    """Return the type that decoded JSON values can be read as, but for a few; None among them is null.
+
+    At most `few` may be misfits, and never more than the share FEW.
+    """
     present = [value for value in values if value is not None]
-    kinds = {_kind(value) for value in present}
     if depth > DEEPEST:
         return Inferred(type=JSON, note="nests deep")
-    match sorted(kinds):
-        case []:
-            return Inferred(type=JSON, note="always null in the sample")
+    if not present:
+        return Inferred(type=JSON, note="always null in the sample")
+    few = _at_most(few, len(present), FEW)
+    kinds = Counter(map(_kind, present))
+    usual = _usual(kinds, few)
+    odd = {kind: count for kind, count in kinds.items() if kind not in usual}
+    if not usual:
+        return Inferred(type=JSON, note=f"has {' and '.join(sorted(kinds))} values")
+    fitting = [value for value in present if _kind(value) in usual] if odd else present
+    inferred = _of_kind(sorted(kinds.keys() & usual), fitting, depth, few - sum(odd.values()))
+    return _with_misfits(inferred, odd, len(present))
+
+
+def _at_most(few: int | None, values: int, share: float) -> int:
+    own = int(values * share)
+    return own if few is None else min(few, own)
+
+
+def _usual(kinds: Counter[str], few: int) -> frozenset[str]:
+    """Return the kind of all values but a few, numbers of both kinds as one; empty if several are common."""
+    groups = (NUMBERS, *(frozenset({kind}) for kind in sorted(kinds.keys() - NUMBERS)))
+    fits = (group for group in groups if kinds.total() - sum(kinds[kind] for kind in group) <= few)
+    return next(fits, frozenset())
+
+
+def _with_misfits(inferred: Inferred, odd: Mapping[str, int], of: int) -> Inferred:
+    """Return what was inferred of the fitting values; `json` takes the odd ones too."""
+    if not odd or inferred.type == JSON:
+        return inferred
+    count = sum(odd.values())
+    if count == 1:
+        told = f"1 of {of:,} is {NAMED[next(iter(odd))][0]}: that record becomes invalid"
+    else:
+        named = " or ".join(NAMED[kind][1] for kind in sorted(odd))
+        told = f"{count:,} of {of:,} are {named}: those records become invalid"
+    return replace(inferred, misfits=(told, *inferred.misfits))
+
+
+def _of_kind(kinds: Sequence[str], values: Sequence[Any], depth: int, few: int) -> Inferred:
+    match kinds:
         case ["boolean"]:
             return Inferred(type=Scalar(Kind.BOOLEAN))
         case ["int"]:
-            return _whole_numbers(present)
-        case ["float"] | ["float", "int"]:
-            return _numbers(present)
+            return _whole_numbers(values, few)
         case ["string"]:
-            return _strings(present)
+            return _strings(values, few)
         case ["array"]:
-            return _arrays(present, depth)
+            return _arrays(values, depth, few)
         case ["object"]:
-            return _objects(present, depth)
-        case several:
-            return Inferred(type=JSON, note=f"has {' and '.join(several)} values")
+            return _objects(values, depth, few)
+        case _:
+            return _numbers(values, few)
 
 
-def _arrays(values: Sequence[Sequence[Any]], depth: int) -> Inferred:
+def _within(name: str, inferred: Inferred) -> tuple[str, ...]:
+    return tuple(f"in {name}, {misfit}" for misfit in inferred.misfits)
+
+
+def _arrays(values: Sequence[Sequence[Any]], depth: int, few: int) -> Inferred:
     items = [item for value in values for item in value]
-    element = infer(items, depth + 1)
-    return Inferred(type=Array(element.type), note=element.note if items else "always empty in the sample")
+    element = infer(items, depth + 1, few)
+    note = element.note if items else "always empty in the sample"
+    return Inferred(type=Array(element.type), note=note, misfits=_within("its items", element))
 
 
 def _kind(value: object) -> str:
@@ -97,19 +163,25 @@ def _kind(value: object) -> str:
             return "object"
 
 
-def _whole_numbers(values: Sequence[int]) -> Inferred:
-    if min(values) in INT64 and max(values) in INT64:
+def _whole_numbers(values: Sequence[int], few: int) -> Inferred:
+    large = sum(value not in INT64 for value in values)
+    if not large:
         return Inferred(type=Scalar(Kind.BIGINT))
     if max(map(abs, values)) < 10**38:
         return Inferred(type=Decimal(38, 0), note="too large for bigint")
+    if large <= few:
+        return _with_misfits(Inferred(type=Scalar(Kind.BIGINT)), {"large": large}, len(values))
     return Inferred(type=JSON, note="too large for any number")
 
 
-def _numbers(values: Sequence[float]) -> Inferred:
-    if any(isinstance(value, int) and abs(value) > EXACT_IN_DOUBLE for value in values):
+def _numbers(values: Sequence[float], few: int) -> Inferred:
+    whole = [value for value in values if isinstance(value, int)]
+    if any(abs(value) > EXACT_IN_DOUBLE for value in whole):
+        if (odd := len(values) - len(whole)) <= few:
+            return _with_misfits(_whole_numbers(whole, few - odd), {"float": odd}, len(values))
         return Inferred(type=JSON, note="too large for a double to be exact")
     scale = max(_decimals(value) for value in values)
-    money = f"decimal(18,{scale}) would be exact, where no value has more decimals" if scale <= 4 else ""
+    money = "decimal(18,2) would be exact, if this is money" if scale == CENTS else ""
     return Inferred(type=Scalar(Kind.DOUBLE), note=money)
 
 
@@ -118,14 +190,21 @@ def _decimals(value: float) -> int:
     return max(-int(Number(repr(value)).as_tuple().exponent), 0)
 
 
-def _strings(values: Sequence[str]) -> Inferred:
-    if all(map(is_timestamp, values)):
-        return Inferred(type=Scalar(Kind.TIMESTAMP))
-    if all(map(_is_date, values)):
-        return Inferred(type=Scalar(Kind.DATE))
+def _strings(values: Sequence[str], few: int) -> Inferred:
+    few = _at_most(few, len(values), RARE)
+    for kind, reads in ((Kind.TIMESTAMP, is_timestamp), (Kind.DATE, _is_date)):
+        unread = _unread(values, reads, few)
+        if unread <= few:
+            odd = {kind.value: unread} if unread else {}
+            return _with_misfits(Inferred(type=Scalar(kind)), odd, len(values))
     if all(map(_NUMBER.fullmatch, values)):
         return _numbers_in_quotes(values)
     return Inferred(type=Scalar(Kind.STRING))
+
+
+def _unread(values: Sequence[str], reads: Callable[[str], bool], few: int) -> int:
+    """Count the values that are not read, no further than one more than a few."""
+    return sum(1 for _ in islice((value for value in values if not reads(value)), few + 1))
 
 
 def is_timestamp(text: str) -> bool:
@@ -146,25 +225,29 @@ def _is_date(text: str) -> bool:
 
 def _numbers_in_quotes(values: Sequence[str]) -> Inferred:
     """Keep numbers in quotes as texts: digits of an identifier may lead with zeros one day."""
-    scale = max(len(text.partition(".")[2]) for text in values)
-    if not scale or scale > 18:
+    scales = {len(text.partition(".")[2]) for text in values}
+    scale = max(scales)
+    if len(scales) > 1 or not CENTS <= scale <= 18:  # a version such as 1.2 is no number
         return Inferred(type=Scalar(Kind.STRING))
     return Inferred(type=Scalar(Kind.STRING), note=f"decimal(38,{scale}) would hold these as exact numbers")
 
 
-def _objects(values: Sequence[Mapping[str, Any]], depth: int) -> Inferred:
+def _objects(values: Sequence[Mapping[str, Any]], depth: int, few: int) -> Inferred:
     fields = fields_of(values)
     if not fields:
         return Inferred(type=JSON, note="always empty in the sample")
     if is_open(fields, len(values)):
-        inferred = infer([value for column in fields.values() for value in column], depth + 1)
-        return Inferred(type=Map(inferred.type), note="its keys differ from record to record")
-    columns = tuple(Column(name, infer(column, depth + 1).type) for name, column in fields.items())
+        inferred = infer([value for column in fields.values() for value in column], depth + 1, few)
+        note = "its keys differ from record to record"
+        return Inferred(type=Map(inferred.type), note=note, misfits=_within("its values", inferred))
+    found = {name: infer(column, depth + 1, few) for name, column in fields.items()}
+    columns = tuple(Column(name, inferred.type) for name, inferred in found.items())
     if problem := duplicate_name(columns) or next(filter(None, map(unwritable, fields)), None):
         return Inferred(type=JSON, note=problem)
     if len(fields) > WIDEST:
         return Inferred(type=JSON, note=f"has {len(fields)} different keys")
-    return Inferred(type=Struct(columns))
+    misfits = tuple(misfit for name in found for misfit in _within(name, found[name]))
+    return Inferred(type=Struct(columns), misfits=misfits)
 
 
 def fields_of(values: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -20,11 +20,11 @@ from jobs import config
 from jobs.config import Settings
 from jobs.config.strict_yaml import Tree
 from jobs.day.stretches import batch_of
-from jobs.first_look.config_text import config_text
+from jobs.first_look.config_text import config_text, path_text, share_of
 from jobs.first_look.propose import FUTURE, Proposal, propose
 from jobs.first_look.sample import TopicSample, read_sample
 from jobs.record.decode import Decoder
-from jobs.record.hints import hint_of
+from jobs.record.hints import IF_MOST, hint_of
 from jobs.record.rules import EventTimeRule, RecordFormat, Rules, Tombstones
 from jobs.record.time_format import TimeFormat
 from jobs.task.classify import VERDICTS, DayBounds
@@ -46,10 +46,12 @@ LATEST: Final = millis(datetime(2200, 1, 1, tzinfo=UTC))
 class Proposed:
     """The file that was written, and what its configuration makes of the sampled records.
 
-    `rows` are records that a day keeps as rows. `causes` are why others are invalid, the commonest first.
+    `lake` is where its lake will be. `rows` are records that a day keeps as rows. `causes` are why others are
+    invalid, the commonest first.
     """
 
     path: str
+    lake: str
     sampled: int
     rows: int
     before_first: int
@@ -78,7 +80,7 @@ def init(reader: TopicReader, topic: str, kafka: Mapping[str, Tree], path: Path,
             found=f"none among {len(records):,} sampled records",
             do="Copy conf/example.yaml and write the configuration by hand, or set record.format: raw.",
         )
-    _write(path, config_text(proposal, topic, kafka))
+    _write(path, config_text(proposal, topic, kafka, _lake(path, topic)))
     return _tried(path, sample, proposal)
 
 
@@ -127,6 +129,11 @@ def _no_json(topic: str, records: Sequence[FullRecord]) -> ConfigError:
     )
 
 
+def _lake(path: Path, topic: str) -> str:
+    """Return lake.path, which counts from the file's folder: a lake lies beside `conf`, not in it."""
+    return f"{'..' if path.absolute().parent.name == 'conf' else '.'}/lake/{topic}"
+
+
 def _write(path: Path, text: str) -> None:
     try:
         with path.open("x", encoding="utf-8") as file:
@@ -143,19 +150,42 @@ def _tried(path: Path, sample: TopicSample, proposal: Proposal) -> Proposed:
     judged = list(_judged(sample, settings, proposal.first))
     verdicts = Counter(each.verdict for each in judged)
     invalid = [each for each in judged if each.verdict is Verdict.INVALID]
-    hints = [hint_of(each.record.value, each.record.timestamp, settings.rules) for each in invalid]
+    hints = Counter(hint_of(each.record.value, each.record.timestamp, settings.rules) for each in invalid)
+    of_most = [hint for hint in hints if hint and (IF_MOST not in hint or 2 * hints[hint] > len(judged))]
     causes = summed_causes([each.as_cause() for each in invalid])
     return Proposed(
         path=str(path),
+        lake=_shown(settings.lake.path),
         sampled=len(judged),
         rows=sum(verdicts[row] for row in (Verdict.IN_DAY, Verdict.LATE, Verdict.LATER_DAY)),
         before_first=verdicts[Verdict.BEFORE_FIRST],
         skipped=verdicts[Verdict.SKIPPED],
         invalid=verdicts[Verdict.INVALID],
         causes=causes[:SHOWN_CAUSES],
-        hints=tuple(dict.fromkeys(filter(None, hints)))[:SHOWN_CAUSES],
+        hints=(*_warnings(proposal, settings, len(invalid), len(judged)), *of_most[:SHOWN_CAUSES]),
         first=proposal.first,
     )
+
+
+def _shown(lake: Path) -> str:
+    """Return a path from here on, without its `..`, where it lies below."""
+    real, here = lake.resolve(), Path.cwd().resolve()
+    return str(real.relative_to(here) if real.is_relative_to(here) else real)
+
+
+def _warnings(proposal: Proposal, settings: Settings, invalid: int, judged: int) -> Iterator[str]:
+    """Yield what a person must know before the first run, whatever single records say."""
+    if proposal.event_time is None:
+        near = proposal.nearest
+        nearest = f". Nearest: {path_text(near.path)}, {near.format} {share_of(near)}" if near else ""
+        yield f"no event time was found: days are by Kafka's timestamps{nearest}"
+    limits = settings.invalid
+    if proposal.has_misfits and invalid > limits.limit * judged:
+        yield (
+            f"{invalid:,} of {judged:,} is a larger share than invalid.limit, {limits.limit:.1%}: a day with "
+            f"more than {limits.floor} of them ends with 26. Mend the producer, or set that limit, or make "
+            "json of the columns whose comments name such records"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from jobs.config.schema import ValiditySection
-from jobs.first_look.infer import Inferred, fields_of, infer, unwritable
+from jobs.first_look.infer import FEW, Inferred, fields_of, infer, unwritable
 from jobs.first_look.times import Candidate, candidates
 from jobs.record.columns import Column, ColumnType, name_problem
 from jobs.record.formats import DECODERS
@@ -33,8 +33,10 @@ LONGEST_PAST: Final = timedelta(days=7_300)
 FUTURE: Final = ValiditySection().future
 """validity.future where it is not written."""
 NEARLY_ALL: Final = 0.999
-"""The share of records in which an event time must be, and of the events whose age counts: by default a day
-with more invalid records is not committed."""
+"""The share of records that must have the field of an event time, and of the events whose age counts: by
+default a day with more invalid records is not committed."""
+SHOWN_MISFITS: Final = 3
+"""How many kinds of misfits a note names."""
 OTHERS: Final = 3
 """How many other fields are named that may be the event time."""
 _IN_USE: Final = range(micros(datetime(2200, 1, 1, tzinfo=UTC)))
@@ -45,18 +47,23 @@ LONG_KEY: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedColumn:
-    """A column with what a person should know of it; `field` is what the record calls it."""
+    """A column with what a person should know of it; `field` is what the record calls it.
+
+    Where it has `misfits`, records of the sample are invalid by its type.
+    """
 
     name: str
     field: str
     type: ColumnType
     note: str
+    misfits: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
     """What a configuration says of a topic's records; `others` are fields that may be the event time too.
 
+    `nearest` is the field that is a time in the most records, whether or not a configuration can name it.
     `left_out` are fields that are no columns, each with the reason. `past` is validity.past.
     """
 
@@ -65,11 +72,18 @@ class Proposal:
     zone: str
     event_time: Candidate | None
     others: tuple[Candidate, ...]
+    nearest: Candidate | None
     past: timedelta
     columns: tuple[ProposedColumn, ...]
     left_out: Mapping[str, str]
     tombstones: bool
     key: bool
+
+    @property
+    def has_misfits(self) -> bool:
+        """Return whether some records are invalid by a type, or by the event time, that most others have."""
+        odd_times = self.event_time is not None and self.event_time.share < 1
+        return odd_times or any(column.misfits for column in self.columns)
 
 
 def decoded_objects(records: Sequence[FullRecord]) -> list[tuple[int, dict[str, Any]]]:
@@ -94,8 +108,9 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
     if not objects:
         return None
     columns, left_out = _columns([value for _, value in objects])
-    times = [found for found in candidates(objects) if _fits(columns, found)]
-    event_time = next((found for found in times if found.share >= NEARLY_ALL), None)
+    nearest = candidates(objects)
+    times = [found for found in nearest if _fits(columns, found)]
+    event_time = next(filter(_in_nearly_all, times), None)
     if event_time and event_time.path == ("event_time",) and len(columns) > 1:
         columns = [column for column in columns if column.field != "event_time"]
         left_out["event_time"] = "is the event time, which each row has under this name"
@@ -105,12 +120,18 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
         zone=zone,
         event_time=event_time,
         others=tuple(found for found in times if found is not event_time)[:OTHERS],
+        nearest=nearest[0] if nearest else None,
         past=_past(event_time),
         columns=tuple(columns),
         left_out=left_out,
         tombstones=any(record.value is None for record in records),
         key=all(record.key is not None and len(record.key) <= LONG_KEY for record in records),
     )
+
+
+def _in_nearly_all(found: Candidate) -> bool:
+    """Return whether nearly all records have a field, and all but a few of these a time in it."""
+    return found.present >= NEARLY_ALL * found.records and len(found.times) >= (1 - FEW) * found.present
 
 
 def _columns(objects: Sequence[Mapping[str, Any]]) -> tuple[list[ProposedColumn], dict[str, str]]:
@@ -147,8 +168,11 @@ class _Names:
 
 def _column(names: _Names, field: str, inferred: Inferred) -> ProposedColumn:
     name, renamed = names.of(field)
-    note = "; ".join(filter(None, (renamed, inferred.note)))
-    return ProposedColumn(name=name, field=field, type=inferred.type, note=note)
+    more = len(inferred.misfits) - SHOWN_MISFITS
+    shown = (*inferred.misfits[:SHOWN_MISFITS], f"and {more} more such fields" if more > 0 else "")
+    note = "; ".join(filter(None, (renamed, inferred.note, *shown)))
+    misfits = bool(inferred.misfits)
+    return ProposedColumn(name=name, field=field, type=inferred.type, note=note, misfits=misfits)
 
 
 def _fits(columns: Sequence[ProposedColumn], candidate: Candidate) -> bool:

@@ -25,6 +25,8 @@ DEEPEST: Final = 4
 """How deep an event time is looked for."""
 ENOUGH: Final = 0.9
 """A field that is a time within NEAR of Kafka's in a smaller share of the records is no candidate."""
+NO_OBJECT: Final = object()
+"""What stands for the fields of a value that is no object."""
 TEXTS: Final = (TimeFormat.ISO8601, TimeFormat.ISO8601_LENIENT)
 DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
 ZONE: Final = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)$"
@@ -41,18 +43,24 @@ NAMES: Final = (
 class Candidate:
     """A field that may be the event time.
 
-    `share` is the share of records that it is a time in; `valid` of these lie as near Kafka's timestamp as
-    the default of `validity` wants. `times` and `ages`, how much older each is than its stamp, are in
-    microseconds.
+    Of `records`, so many as `present` have the field, and each that is a time in it has one of `times`; the
+    share `valid` of these lies as near Kafka's timestamp as the default of `validity` wants. `times` and
+    `ages`, how much older each is than its stamp, are in microseconds.
     """
 
     path: tuple[str, ...]
     format: TimeFormat
     zoned: bool
-    share: float
+    records: int
+    present: int
     valid: float
     ages: tuple[int, ...]
     times: tuple[int, ...]
+
+    @property
+    def share(self) -> float:
+        """The share of records that it is a time in."""
+        return len(self.times) / self.records
 
     @property
     def rank(self) -> tuple[float, float, int, int]:
@@ -71,9 +79,7 @@ def candidates(records: Sequence[tuple[int, Mapping[str, Any]]]) -> list[Candida
     return sorted(found, key=lambda candidate: candidate.rank, reverse=True)
 
 
-def _leaves(
-    path: tuple[str, ...], records: Sequence[Mapping[str, Any] | None]
-) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
+def _leaves(path: tuple[str, ...], records: Sequence[Any]) -> Iterator[tuple[tuple[str, ...], list[Any]]]:
     """Yield the values of each field, and of fields of structs, with None where a record lacks it."""
     objects = [record for record in records if isinstance(record, Mapping)]
     fields = fields_of(objects)
@@ -82,46 +88,65 @@ def _leaves(
     for name in fields:
         if not name.strip():
             continue
-        values = [record.get(name) if isinstance(record, Mapping) else None for record in records]
-        if any(isinstance(value, Mapping) for value in values):
-            if len(path) < DEEPEST and all(value is None or isinstance(value, Mapping) for value in values):
-                yield from _leaves((*path, name), values)
-        else:
+        values = [_inner(record, name) for record in records]
+        within = sum(isinstance(value, Mapping) for value in values)
+        if within < ENOUGH * sum(value is not None for value in values):
             yield (*path, name), values
+        elif len(path) < DEEPEST:
+            yield from _leaves((*path, name), values)
+
+
+def _inner(record: object, name: str) -> object:
+    """Return a field; what is neither an object nor null is no time below its own name."""
+    if isinstance(record, Mapping):
+        return record.get(name)
+    return None if record is None else NO_OBJECT
 
 
 def _candidate(path: tuple[str, ...], values: Sequence[Any], stamps: Sequence[int]) -> Candidate | None:
     present = [(value, stamp) for value, stamp in zip(values, stamps, strict=True) if value is not None]
-    kinds = {type(value) for value, _ in present}
-    if kinds == {str}:
-        return _of_texts(path, present, len(values))
-    return _of_numbers(path, present, len(values)) if kinds == {int} else None
+    texts = [(value, stamp) for value, stamp in present if type(value) is str]
+    numbers = [(value, stamp) for value, stamp in present if type(value) is int]
+    if len(texts) > len(numbers):
+        return _of_texts(path, texts, len(values), len(present))
+    return _of_numbers(path, numbers, len(values), len(present)) if numbers else None
 
 
-def _of_texts(path: tuple[str, ...], present: Sequence[tuple[str, int]], of: int) -> Candidate | None:
+def _of_texts(
+    path: tuple[str, ...], found: Sequence[tuple[str, int]], of: int, present: int
+) -> Candidate | None:
     """Read texts by the first format that reads the most of them; a date does not say when one happened."""
-    longer = [(text, stamp) for text, stamp in present if not re.fullmatch(DATE, text)]
+    longer = [(text, stamp) for text, stamp in found if not re.fullmatch(DATE, text)]
     if len(longer) < ENOUGH * of:
         return None
     texts, stamps = zip(*longer, strict=True)
     times = {format: TimeReader(format=format, zone=UTC).read(texts)[0].to_pylist() for format in TEXTS}
     format = min(TEXTS, key=lambda each: times[each].count(None))
     read = [(time, stamp) for time, stamp in zip(times[format], stamps, strict=True) if time is not None]
-    return _scored(path, format, read, of, zoned=all(re.search(ZONE, text[10:]) for text in texts))
+    kept = [text for time, text in zip(times[format], texts, strict=True) if time is not None]
+    return _scored(path, format, read, of, present, zoned=all(re.search(ZONE, text[10:]) for text in kept))
 
 
-def _of_numbers(path: tuple[str, ...], present: Sequence[tuple[int, int]], of: int) -> Candidate | None:
-    units = Counter(unit_near(number, stamp) for number, stamp in present)
+def _of_numbers(
+    path: tuple[str, ...], found: Sequence[tuple[int, int]], of: int, present: int
+) -> Candidate | None:
+    units = Counter(unit_near(number, stamp) for number, stamp in found)
     unit, most = units.most_common(1)[0]
-    if unit is None or unit is TimeFormat.EPOCH_D or most < ENOUGH * len(present):
+    if unit is None or unit is TimeFormat.EPOCH_D or most < ENOUGH * len(found):
         return None  # a date does not say when a record happened
-    times = [(number * NANOSECONDS[unit] // 1000, stamp) for number, stamp in present]
+    times = [(number * NANOSECONDS[unit] // 1000, stamp) for number, stamp in found]
     read = [(time, stamp) for time, stamp in times if FIRST <= time <= LAST]
-    return _scored(path, unit, read, of, zoned=True)
+    return _scored(path, unit, read, of, present, zoned=True)
 
 
 def _scored(
-    path: tuple[str, ...], format: TimeFormat, read: Sequence[tuple[int, int]], of: int, *, zoned: bool
+    path: tuple[str, ...],
+    format: TimeFormat,
+    read: Sequence[tuple[int, int]],
+    of: int,
+    present: int,
+    *,
+    zoned: bool,
 ) -> Candidate | None:
     ages = tuple(stamp * 1000 - time for time, stamp in read)
     if not ages or sum(abs(age) <= NEAR / MICROSECOND for age in ages) < ENOUGH * of:
@@ -130,7 +155,8 @@ def _scored(
         path=path,
         format=format,
         zoned=zoned,
-        share=len(read) / of,
+        records=of,
+        present=present,
         valid=sum(-DAY <= age <= 30 * DAY for age in ages) / len(read),
         ages=ages,
         times=tuple(time for time, _ in read),

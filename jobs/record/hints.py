@@ -47,8 +47,11 @@ UNITS: Final = {
     TimeFormat.EPOCH_NS: "nanoseconds",
 }
 """What an epoch format counts."""
+IF_MOST: Final = "if most"
+"""How advice begins that is right only where most records are like this one."""
 WHOLE_ALONE: Final = (
-    "event_time.format reads epochs as whole numbers alone; event_time.source: kafka takes Kafka's timestamp"
+    "event_time.format reads epochs as whole numbers alone; "
+    f"{IF_MOST} are like it, event_time.source: kafka takes Kafka's timestamp"
 )
 NEAR: Final = timedelta(days=10 * 365)
 """A number is an epoch in a unit by which it lies this near Kafka's timestamp."""
@@ -98,16 +101,17 @@ def _hint_of_time(found: object, timestamp: int, rules: Rules) -> str | None:
     field, format = ".".join(rules.event_time.path), rules.event_time.format
     if isinstance(found, str) and not NUMBER.fullmatch(found):
         reads = (
-            f"`{field}` is a text, and event_time.format: {format.value} reads a number; iso8601 reads texts"
+            f"this record's `{field}` is a text, and event_time.format: {format.value} reads a number; "
+            f"{IF_MOST} are texts, iso8601 reads those"
         )
         return reads if format.is_count else None
     number = _whole(found)
     unit = None if number is None else unit_near(number, timestamp)
     if unit is None or (unit is format and isinstance(found, int)):
         return None
-    hint = f"the number in `{field}` is {UNITS[unit]} since 1970"
+    hint = f"this record's `{field}` looks like {UNITS[unit]} since 1970"
     if isinstance(found, int):
-        return f"{hint}; set event_time.format: {unit}"
+        return f"{hint}; {IF_MOST} do, set event_time.format: {unit}"
     written = "as a text" if isinstance(found, str) else "with a point"
     return f"{hint}, written {written}; {WHOLE_ALONE}"
 

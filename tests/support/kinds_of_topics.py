@@ -1,4 +1,4 @@
-"""Seven kinds of topics as teams have them, on a topic in memory, each with a few broken records."""
+"""Eight kinds of topics as teams have them, on a topic in memory, each with a few broken records."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ RECORDS = 4_500
 KAFKA = {"bootstrap_servers": "localhost:9092"}
 BROKEN = 7
 """This many records of each topic are no JSON."""
+ODD_EVERY = 300
+"""One sensor in so many sends a value of another type."""
 
 
 def iso(instant: datetime) -> str:
@@ -133,6 +135,28 @@ def awkward(rng: random.Random, at: datetime, number: int) -> dict[str, Any]:
     return made
 
 
+def sensor(rng: random.Random, at: datetime, number: int) -> dict[str, Any]:
+    """Make a measurement; a few have one value of another type, each time in another place."""
+    made: dict[str, Any] = {
+        "ts": millis(at),
+        "sensor": {"id": f"s-{rng.randrange(50)}", "place": {"floor": rng.randrange(9), "lat": rng.random()}},
+        "values": [rng.random() for _ in range(rng.randrange(4))],
+        "tags": {f"tag-{key}": key for key in rng.sample(range(400), 3)},
+        "count": number,
+        "checked": at.date().isoformat(),
+    }
+    if is_odd("sensors", number):
+        place = {"floor": "ground", "lat": 0.5}
+        odd = ({"ts": iso(at)}, {"sensor": "s-1"}, {"count": "many"}, {"sensor": {"id": "s", "place": place}})
+        made |= odd[number // ODD_EVERY % len(odd)]
+    return made
+
+
+def is_odd(kind: str, number: int) -> bool:
+    """Return whether a record of a kind has a value that none but a few have: it is invalid."""
+    return kind == "sensors" and number % ODD_EVERY == 3
+
+
 KINDS: dict[str, Callable[[random.Random, datetime, int], dict[str, Any]]] = {
     "orders": order,
     "iot": reading,
@@ -141,6 +165,7 @@ KINDS: dict[str, Callable[[random.Random, datetime, int], dict[str, Any]]] = {
     "debezium": change,
     "connect": connected,
     "awkward": awkward,
+    "sensors": sensor,
 }
 SIZES = {"awkward": 3 * RECORDS}
 """How many records are made where others than RECORDS: three times as many as are sampled."""
@@ -151,7 +176,7 @@ def produce(kind: str, *, records: int | None = None, seed: int = 7, seconds_lat
     rng, topic = random.Random(seed), MemoryTopic(3)
     records = records or SIZES.get(kind, RECORDS)
     step = timedelta(days=DAYS, minutes=-15) / records
-    broken = set(rng.sample(range(records), BROKEN))
+    broken = _broken(rng, records)
     for number in range(records):
         at = START + number * step
         stamp = at + timedelta(seconds=rng.uniform(0, seconds_late))
@@ -160,3 +185,14 @@ def produce(kind: str, *, records: int | None = None, seed: int = 7, seconds_lat
         if kind in ("debezium", "connect") and number % 97 == 0:
             topic.produce(number % 3, None, stamp, key=b"k%d" % number)
     return topic
+
+
+def _broken(rng: random.Random, records: int) -> set[int]:
+    return set(rng.sample(range(records), BROKEN))
+
+
+def invalid_in(kind: str, seed: int = 7) -> int:
+    """Count the invalid records of what `produce` makes of a kind."""
+    records = SIZES.get(kind, RECORDS)
+    odd = {number for number in range(records) if is_odd(kind, number)}
+    return len(odd | _broken(random.Random(seed), records))

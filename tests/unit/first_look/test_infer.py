@@ -125,7 +125,7 @@ def test_names_of_the_lake_and_twins_get_others_that_no_field_has() -> None:
 
 def written(found: Proposal, folder: Path) -> config.Settings:
     path = folder / "a.yaml"
-    path.write_text(config_text(found, "orders", KAFKA), encoding="utf-8")
+    path.write_text(config_text(found, "orders", KAFKA, "./lake/orders"), encoding="utf-8")
     return config.load(path, os.environ)
 
 
@@ -156,10 +156,37 @@ def written(found: Proposal, folder: Path) -> config.Settings:
         ([{f"k{number}": number} for number in range(9)], "map<string,bigint>"),
         ([{f"k{number}": [number]} for number in range(9)], "map<string,array<bigint>>"),
         ([{f"k{key}": 1 for key in range(300)}], "json"),
+        ([1] * 99 + ["x"], "bigint"),
+        ([1] * 98 + ["x"], "json"),
+        ([1.5] * 197 + [True, "x"], "json"),
+        ([1] * 50 + [1.5] * 149 + [None] * 9 + [True], "double"),
+        ([2**60] * 99 + [0.5], "bigint"),
+        ([1] * 99 + [10**40], "bigint"),
+        ([[1]] * 99 + [["x"]], "array<bigint>"),
+        ([[1] * 99 + ["x"]], "array<json>"),
+        ([{f"k{number}": 1} for number in range(99)] + [{"k": "x"}], "map<string,bigint>"),
+        (["2026-11-18"] * 999 + [""], "date"),
+        (["2026-11-18"] * 500 + [""], "string"),
     ],
 )
 def test_values_have_the_type_that_holds_them_all(values: list[Any], type: str) -> None:
     assert ddl(infer(values).type) == type
+
+
+@pytest.mark.parametrize(
+    "values, note",
+    [
+        ([1.25, 2.5], "decimal(18,2) would be exact, if this is money"),
+        ([20.5, 21.0], ""),
+        ([0.123, 1], ""),
+        (["1.2", "1.3"], ""),
+        (["1.50", "2.25"], "decimal(38,2) would hold these as exact numbers"),
+        (["1.2", "1.25"], ""),
+    ],
+)
+def test_decimals_are_named_for_what_may_be_money_alone(values: list[Any], note: str) -> None:
+    """Any double, and a version such as 1.2, were said to be decimals."""
+    assert infer(values).note == note
 
 
 def test_the_event_time_is_the_best_named_field_near_kafkas_timestamp_that_all_records_have() -> None:
