@@ -7,15 +7,16 @@
     3 plan     the day is over once our clock is `day.grace` past its end. Then the plan names, per partition,
                what to read: the pending offsets of earlier days, and all new offsets up to the one from which
                on Kafka stamped records past the day and its grace. The run waits for open transactions below
-               it. Kafka's clock decides only how far to read; the event time decides a record's day
+               it, up to twice `kafka.timeout`, then stops (BrokerBehind). Kafka's clock decides only how far
+               to read; the event time decides a record's day
     4-6        Spark's tasks read, judge each record, and write durable Parquet into the run's staging folder
     7 audit    plan, results of the tasks and files, which are read back, must agree, offset by offset. A
                second client looks for the offsets that Kafka did not deliver: for all, or for a sample beyond
                1,000 ranges of a partition. Too many invalid records stop the run here. The audit makes the
                next checkpoint: seen_until is where the reading ended, pending are the offsets that were
-               judged LATER_DAY
-    8 commit   the lake makes files and manifest, with that checkpoint in it, the day, in one step: in a
-               folder on disk, by one rename
+               judged LATER_DAY: their events are of later days
+    8 commit   in one step the lake makes the day of the files and the manifest, which holds that
+               checkpoint. In a folder on disk that step is one rename
     9 publish  this day's manifest names the earlier day of each late file: the lake brings the file there. In
                a folder on disk it is linked there, and then unlinked here, each durable before the next; a
                link fails if the name is taken, so an interrupted move is finished, and none is made twice.
@@ -24,9 +25,9 @@
 A run that dies in 4 to 7, or in 8 before the rename, leaves a folder in staging, which no reader opens; the
 next run starts anew, and `clean` removes the folder. After the rename the day is committed, and the next run
 continues with 9. `jobs/rebuild.py` builds a day again with `--force`.
-This is the one module that sees everything: config, lake, broker and Spark. It decides only whether the day
-is committed already, and by the config whether late rows are brought: each step is one call, and takes what
-the step before returned.
+Config, lake, broker and Spark come with the `Pipeline` of `jobs/context.py`. This module decides only whether
+the day is committed already, and by the config whether late rows are brought: each step is one call, and
+takes what the step before returned.
 """
 
 from __future__ import annotations
