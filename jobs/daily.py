@@ -3,7 +3,8 @@
     1 ledger   only the manifests, `date=D/_manifest.json`, hold offsets; each continues from the checkpoint
                of the one before. A day with a manifest is committed, and there is nothing to do. Only the
                last manifests are read: the newest one records the bounds of all days before it
-    2 lock     one run a lake; unfinished moves of the newest day's late files are finished
+    2 lock     one run a lake; what the last run did not publish is finished: entries in `_ledger`, and
+               moves of the newest day's late files
     3 plan     the day is over once our clock is `day.grace` past its end. Then the plan names, per partition,
                what to read: the pending offsets of earlier days, and all new offsets up to the one from which
                on Kafka stamped records past the day and its grace. The run waits for open transactions below
@@ -16,7 +17,8 @@
                judged LATER_DAY
     8 commit   the lake makes files and manifest, with that checkpoint in it, the day, in one step: in a
                folder on disk, by one rename
-    9 publish  this day's manifest names the earlier day of each late file: the lake brings the file there. In
+    9 publish  the manifest is entered in `_ledger` too, which shows later whether a day was lost. It names
+               the earlier day of each late file: the lake brings the file there. In
                a folder on disk it is linked there, and then unlinked here, each durable before the next; a
                link fails if the name is taken, so an interrupted move is finished, and none is made twice.
                The earlier day's manifest is not changed
@@ -42,6 +44,8 @@ from jobs.context import Pipeline
 from jobs.day.execute import audit_day, lock_holder, run_stamp, run_tasks, staging
 from jobs.day.plan import plan_with_retries
 from jobs.lake.late import finish_moves, has_unfinished_moves
+from jobs.lake.ledger import complete_ledger, enter_days, is_entered
+from jobs.lake.port import Lake
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
 from offsets.manifest import Manifest
@@ -70,15 +74,14 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     # 1 ledger: a committed day needs no lock, but the rename that was seen may not be durable yet
-    if (committed := read_manifest(pipeline.lake, day)) and not has_unfinished_moves(
-        pipeline.lake, committed
-    ):
+    if (committed := read_manifest(pipeline.lake, day)) and _is_published(pipeline.lake, committed):
         pipeline.lake.make_days_durable()
         return Outcome(manifest=committed, already=True)
     # 2 lock: from here on this run is the lake's one writer; it first finishes the moves of the last run, so
     # that only the newest day ever has unfinished moves
     with pipeline.lake.lock(lock_holder(pipeline)):
         ledger = read_ledger(pipeline.lake)
+        complete_ledger(pipeline.lake, [committed.date for committed in ledger.days])
         amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
         # another run may have committed it since; taking the lock made that durable
         if ledger.holds(day) and (committed := read_manifest(pipeline.lake, day)):
@@ -100,11 +103,17 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
             with stages.observed(Stage.COMMIT) as figures:
                 manifest = _commit(pipeline, staged, audited, started)
                 figures.update(run=pipeline.run_id)
-            # 9 publish: late rows reach the days that they belong to
+            # 9 publish: the ledger has the manifest too, and late rows reach the days that they belong to
             with stages.observed(Stage.PUBLISH) as figures:
+                enter_days(pipeline.lake, [day])
                 amended = Counter(amended) + Counter(finish_moves(pipeline.lake, manifest))
                 figures.update(amended=sum(amended.values()))
         return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
+
+
+def _is_published(lake: Lake, committed: Manifest) -> bool:
+    """Return whether nothing is left to do after the commit of a day."""
+    return is_entered(lake, committed.day.date) and not has_unfinished_moves(lake, committed)
 
 
 def _commit(pipeline: Pipeline, staged: str, audited: Audited, started: datetime) -> Manifest:

@@ -44,7 +44,8 @@ from jobs.day.execute import (
 from jobs.day.plan import PlannedRun, plan_with_retries
 from jobs.day.sizing import bytes_per_row
 from jobs.lake.late import amended_by, finish_moves, unfinished_moves
-from jobs.lake.names import DAY_PREFIX, STAGED_DAY
+from jobs.lake.ledger import enter_days
+from jobs.lake.names import DAY_PREFIX, STAGED_DAY, entry_ref
 from jobs.lake.port import Lake
 from jobs.record.rules import Rules, rules_of
 from jobs.stages import DayStages, Stage
@@ -125,6 +126,7 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
             amend = by_config or bool(carried_over.lost)
             manifest = _exchange(pipeline, staged, audited, carried_over, started, amend=amend)
             figures.update(run=pipeline.run_id, revision=manifest.revision)
+        enter_days(lake, [day])  # as long as staging shows that the day was replaced
     with stages.observed(Stage.PUBLISH) as figures:
         if not history.own:
             amended += _rebuild_owners(pipeline, owners, day)
@@ -134,7 +136,8 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
 
 
 def _history(pipeline: Pipeline, day: date) -> History:
-    removed = not pipeline.lake.has_manifest(day) and bool(amended_by(pipeline.lake, day))
+    lake = pipeline.lake
+    removed = not lake.has_manifest(day) and (day in lake.entries() or bool(amended_by(lake, day)))
     return read_history(pipeline.lake, day, removed=removed)
 
 
@@ -273,9 +276,9 @@ def _lost_for_good(lost: OffsetsLost, day: date) -> OffsetsLost:
     return OffsetsLost(
         expected=lost.expected,
         found=lost.found,
-        do=f"The old folder stays. Restore its manifest from a backup. Without one, move {DAY_PREFIX}{day} "
-        f"and all {DAY_PREFIX}*/*late-{day}-* out of the lake, and run the day without --force: it says what "
-        "to accept as lost. What the moved files hold of that is then there alone.",
+        do=f"The old folder stays. Restore its manifest from a backup. Without one, move {DAY_PREFIX}{day}, "
+        f"{entry_ref(day)} and all {DAY_PREFIX}*/*late-{day}-* out of the lake, and run the day without "
+        "--force: it says what to accept as lost. What the moved files hold of that is then there alone.",
         **{key: fact for key, fact in lost.facts.items() if key != "accept"},
     )
 

@@ -50,6 +50,18 @@ class LedgerReader(Protocol):
         """Return the path of a day's manifest."""
         ...
 
+    def entries(self) -> list[date]:
+        """List the dates that the lake's list of manifests has an entry of, in order."""
+        ...
+
+    def entry_text(self, day: date) -> bytes | None:
+        """Return a day's entry in that list: its manifest once more; None if there is none."""
+        ...
+
+    def entry_place(self, day: date) -> str:
+        """Return the path of a day's entry."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -147,6 +159,7 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     """
     dates = reader.days()
     require_committed(reader, dates)
+    require_none_lost(reader, dates)
     newest_two = read_linked(reader, dates[-2:])
     if not newest_two:
         return Ledger(())
@@ -185,8 +198,9 @@ def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
         DayExists: a day's folder has no manifest.
         LedgerBroken: a manifest cannot be read, or a day is missing.
     """
-    before = None
-    for day in reader.days():
+    before, days = None, reader.days()
+    require_none_lost(reader, days[-1:])
+    for day in days:
         if manifest := read_manifest(reader, day):
             if before:
                 check_link(before, manifest)
@@ -209,6 +223,37 @@ def require_committed(reader: LedgerReader, dates: Sequence[date]) -> None:
     for before, after in pairwise(dates):
         if after != before + ONE_DAY:
             raise _day_missing(before, after)
+
+
+def require_none_lost(reader: LedgerReader, dates: Sequence[date]) -> None:
+    """Check that no day is gone that has an entry: the newest ones leave no hole among the others.
+
+    Raises:
+        LedgerBroken: a day was committed, and its folder is gone.
+    """
+    if lost := [day for day in reader.entries() if not dates or day > dates[-1]]:
+        raise day_gone(reader, lost, dates)
+
+
+def day_gone(reader: LedgerReader, lost: Sequence[date], dates: Sequence[date]) -> LedgerBroken:
+    """Return the error of days that have an entry and no folder; `dates` have one."""
+    first = lost[0]
+    if len(lost) == 1 and first - ONE_DAY in dates:
+        do = f"Build that day again (`run --date {first} --force`), or restore its folder from a backup."
+    else:
+        do = "Restore their folders from a backup" if len(lost) > 1 else "Restore its folder from a backup"
+        do += ". Without one, move " + (
+            f"{reader.entry_place(first)} and those of the days after it"
+            if len(lost) > 1
+            else reader.entry_place(first)
+        )
+        do += f" out of the lake: then {first} is settled anew, from what Kafka still holds."
+    return LedgerBroken(
+        expected=f"the folder of {first}, which was committed, as {reader.entry_place(first)} shows",
+        found="no such folder" if len(lost) == 1 else f"no such folder, and {len(lost) - 1} more are gone",
+        do=do,
+        missing=[str(day) for day in lost],
+    )
 
 
 def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:

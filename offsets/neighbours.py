@@ -6,7 +6,7 @@ records where it started, and the day after records where it ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
@@ -168,6 +168,9 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     if days and day < days[0]:
         oldest = _read_own(reader, days[0])
         require_first(days[0], oldest.contract.first_day if oldest else None)
+    entered = reader.entries()
+    if day in entered and (not days or day - days[-1] > ONE_DAY):
+        raise _two_in_a_row(day, f"no folder of {day - ONE_DAY} either" if days else "no folder of any day")
     if not days or day < days[0] or day - days[-1] > ONE_DAY * removed:
         raise ConfigError(
             expected="--force with a day that was committed",
@@ -177,7 +180,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     own = _read_own(reader, day)
     older = [other_day for other_day in days if other_day < day]
     if own is None:
-        _require_neighbours(reader, day, days)
+        _require_neighbours(reader, day, {*days, *entered})
         _require_folders(reader, day, older)
     before = read_manifest(reader, older[-1]) if older else None
     after, policies = _keep_needed(
@@ -290,9 +293,9 @@ def _read_own(reader: LedgerReader, day: date) -> Manifest | None:
     return manifest
 
 
-def _require_neighbours(reader: LedgerReader, day: date, days: list[date]) -> None:
+def _require_neighbours(reader: LedgerReader, day: date, days: Collection[date]) -> None:
     """Check that the neighbours of a day without a manifest can be read: only they record what it held."""
-    for neighbour in days:
+    for neighbour in sorted(days):
         if abs(neighbour - day) == ONE_DAY and _read_own(reader, neighbour) is None:
             raise _two_in_a_row(day, f"neither it nor {neighbour} has a manifest that can be read")
 

@@ -177,6 +177,9 @@ def status(lake: Status) -> None:
     for day in lake.days:
         _lost(day.date, day.lost)
     _unfinished_moves(lake.unfinished_moves)
+    _not_entered(lake.not_entered)
+    for problem in lake.other_entries:
+        out.print(f"[red]wrong[/] {escape(problem)}")
     when = "is due now" if lake.due else f"is due at {_when(lake.due_at)}"
     out.print(f"next day: {lake.next_day} {when}")
     if lake.holder:
@@ -218,6 +221,7 @@ def verified(result: Verified) -> None:
     for day in result.ledger:
         _lost(day.date, day.lost)
     _unfinished_moves(result.unfinished_moves)
+    _not_entered(result.not_entered)
     for problem in result.problems:
         out.print(f"[red]wrong[/] {escape(problem)}")
     verdict = "[red]not as committed[/]" if result.problems else "[green]all as committed[/]"
@@ -274,6 +278,12 @@ def _orphan(orphan: Orphan, now: datetime) -> list[str]:
 def _unfinished_moves(targets: Sequence[str]) -> None:
     for target in targets:
         out.print(f"open move: the next run brings late rows to {target}", markup=False)
+
+
+def _not_entered(days: Sequence[date]) -> None:
+    if days:
+        which = str(days[0]) if len(days) == 1 else f"{len(days):,} days, from {days[0]} to {days[-1]}"
+        out.print(f"not in _ledger yet: the next run enters {which}")
 
 
 def _lost(day: date, lost: Sequence[str]) -> None:

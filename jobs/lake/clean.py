@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from jobs.lake.ledger import enter_days, replaced_days
 from jobs.lake.names import REMOVED, STAGING_NAME
 from jobs.lake.port import Lake, LockHolder, Orphan
 from jobs.lake.status import is_alive
@@ -41,6 +42,8 @@ def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = Non
     if not orphans(lake, unchanged_since):
         return []
     with lake.lock(holder):
+        if replaced := list(replaced_days(lake, lake.days())):
+            enter_days(lake, replaced)  # an orphan that names such a day is what the next run knows it by
         found_orphans = orphans(lake, unchanged_since)
         # remains of an earlier removal come first: they have the name that another orphan is renamed to
         for orphan in sorted(found_orphans, key=lambda orphan: not orphan.name.startswith(REMOVED)):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 
 from jobs.lake.late import unfinished_moves
+from jobs.lake.ledger import entry_problems, not_entered
 from jobs.lake.names import in_day
 from jobs.lake.port import Lake, LockHolder
 from offsets.commit_log import Ledger, read_chain, read_ledger, read_twice
@@ -54,12 +55,15 @@ class DayState:
 class Status:
     """The state of a lake; `holder_alive` is None if the holder is on another host.
 
-    `unfinished_moves` are the targets of late files of the newest day that are not brought there yet.
+    `unfinished_moves` are the targets of late files of the newest day that are not brought there yet,
+    `not_entered` the days that the ledger lacks until the next run; `other_entries` should not be there.
     """
 
     lake: str
     days: tuple[DayState, ...]
     unfinished_moves: tuple[str, ...]
+    not_entered: tuple[date, ...]
+    other_entries: tuple[str, ...]
     next_day: date
     due_at: datetime
     due: bool
@@ -75,7 +79,7 @@ def status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], 
 
 def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], now: datetime) -> Status:
     ledger = read_ledger(lake)
-    day = ledger.next_day(first)
+    day, days = ledger.next_day(first), lake.days()
     holder = lake.lock_holder()
     moves = tuple(unfinished_moves(lake, ledger.newest)) if ledger.newest else ()
     not_brought = tuple(move for move in moves if not lake.stat(move))
@@ -83,6 +87,8 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
         lake=lake.place(""),
         days=_states(read_chain(lake), not_brought),
         unfinished_moves=moves,
+        not_entered=not_entered(lake, days),
+        other_entries=tuple(_other_entries(lake, days)),
         next_day=day,
         due_at=due_at(ledger, day),
         due=now >= due_at(ledger, day),
@@ -90,6 +96,11 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
         holder_alive=is_alive(holder),
         staged=tuple(lake.staged_names()),
     )
+
+
+def _other_entries(lake: Lake, days: list[date]) -> Iterator[str]:
+    if days:
+        yield from (problem for _, problem in entry_problems(lake, days[0], days[-1], days))
 
 
 def day_states(lake: Lake) -> tuple[DayState, ...]:

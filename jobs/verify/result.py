@@ -60,7 +60,8 @@ class DayLedger:
 class Verified:
     """What a verification checked, and all problems that it found.
 
-    `unfinished_moves` are the targets of late files that the next run will bring there; these are no problem.
+    `unfinished_moves` are the targets of late files that the next run will bring there, `not_entered` the
+    days that it will enter in the ledger; these are no problem.
     """
 
     level: Level
@@ -70,6 +71,7 @@ class Verified:
     bytes: int
     ledger: tuple[DayLedger, ...]
     unfinished_moves: tuple[str, ...]
+    not_entered: tuple[date, ...]
     problems: tuple[str, ...]
 
 

@@ -18,7 +18,8 @@ from typing import Final
 import structlog
 
 from jobs.lake.files import is_link
-from jobs.lake.names import brought_by, day_ref
+from jobs.lake.ledger import entry_problems, folder_gone, not_entered
+from jobs.lake.names import LEDGER_NAME, brought_by, day_ref, entry_ref
 from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
 from jobs.task.result import ReadBack
@@ -91,7 +92,7 @@ def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
             found="a folder without any" if lake.exists() else "no such folder",
             do="Correct `lake.path`, or run a day first.",
         )
-    first, last = chain.first or chain.days[0], chain.days[-1]
+    first, last = chain.first or chain.days[0], max([chain.days[-1], *lake.entries()])
     if only and not first <= only <= last:
         raise ConfigError(
             expected="--date with a committed day",
@@ -163,13 +164,18 @@ class _Run:
     def _check_days(self, days: list[date | None], only: date | None) -> None:
         known = [self._chain.known[day] for day in days if day and day in self._chain.known]
         self._total += sum(summary.files + (self._level is Level.KAFKA) for summary in known)
+        entries = self._entry_problems()
         for day in days:
-            self._current = self._findings[day] = _Findings()
+            self._current = self._findings[day] = _Findings(problems=entries.pop(day, []))
             with self._errors_as_problems(f"{day}" if day else self._lake.place("")):
                 if day is None:
                     self._current.problems += unknown_day_folders(self._lake, self._chain)
+                    lost = (of for day, of in entries.items() if day and day not in self._chain.days)
+                    self._current.problems += [problem for of in lost for problem in of]
                 elif day not in self._chain.days:
-                    self._current.problems.append(f"{day} is not committed")
+                    entered = self._lake.stat(entry_ref(day))
+                    gone = folder_gone(self._lake, day) if entered else f"{day} is not committed"
+                    self._current.problems = [gone]
                 else:
                     self._check_committed(day)
         if only:
@@ -177,6 +183,18 @@ class _Run:
                 self._check_brought_to(only)
         problems = [problem for day in days for problem in self._findings[day].problems]
         self._refused += [problem for problem in problems if isinstance(problem, RefusedRead)]
+
+    def _entry_problems(self) -> dict[date | None, list[str]]:
+        """Compare the entries in the ledger with the days."""
+        self._current = _Findings()
+        problems: dict[date | None, list[str]] = {None: self._current.problems}
+        with self._errors_as_problems(self._lake.place(LEDGER_NAME)):
+            first, newest = self._chain.first, self._chain.newest
+            if first is None or newest is None:
+                return problems
+            for day, problem in entry_problems(self._lake, first, newest, self._chain.known):
+                problems.setdefault(day, []).append(problem)
+        return problems
 
     @contextmanager
     def _errors_as_problems(self, what: str) -> Iterator[None]:
@@ -320,5 +338,6 @@ class _Run:
             unfinished_moves=tuple(
                 move for findings in self._findings.values() for move in findings.unfinished_moves
             ),
+            not_entered=not_entered(self._lake, list(self._chain.known)),
             problems=tuple(map(str, dict.fromkeys([*problems, *self._refused, *everywhere.twice()]))),
         )

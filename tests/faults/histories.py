@@ -68,13 +68,16 @@ MEMORY: Final = Path("/dev/shm")
 STEPS: Final[list[tuple[Any, str]]] = [
     (jobs.daily, "plan_with_retries"),
     (jobs.daily, "run_tasks"),
+    (jobs.daily, "audit_day"),
     (jobs.day.execute, "recheck"),
     (jobs.day.execute, "prove_gaps"),
     (jobs.day.commit, "commit"),
+    (jobs.daily, "enter_days"),
 ]
 """The calls after which a process is killed."""
-AFTER_THE_COMMIT: Final = 2
-"""Where an attempt is killed after the last of them."""
+AFTER_THE_COMMIT: Final = 8
+AFTER_THE_ENTRY: Final = 4
+"""Where an attempt is killed after the last two of them."""
 
 
 class _Zone(tzinfo):

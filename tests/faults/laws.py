@@ -221,11 +221,24 @@ def a_committed_day_never_changes(seen: Seen) -> None:
 def nothing_left_but_orphans(seen: Seen) -> None:
     """Beside the days there are the lock and staging alone; manifests name every file in a day."""
     for path in seen.folder.iterdir():
-        assert path.name in ("_lock", "_staging") or path.name.startswith("date="), f"{path} was left"
+        assert path.name in ("_lock", "_staging", "_ledger") or path.name.startswith("date="), (
+            f"{path} was left"
+        )
     named = {f"date={day}/_manifest.json" for day in seen.days}
     for day, file in seen.listed():
         named |= {f"date={day}/{file['path']}", file["target"]}
     assert not seen.files.keys() - named, "no manifest names them"
+
+
+def the_ledger_has_each_day(seen: Seen) -> None:
+    """Each day's manifest is its entry in the ledger too, once its run published it; there is no other."""
+    entries = {path.stem: path.read_bytes() for path in seen.folder.glob("_ledger/*")}
+    assert entries.keys() <= {str(day) for day in seen.days}, "an entry of no day"
+    staged = {path.name[:10] for path in seen.folder.glob("_staging/*")}
+    for day in seen.days:
+        being_published = str(day) in staged or (seen.moving and day == seen.days[-1])
+        manifest = (seen.folder / f"date={day}" / "_manifest.json").read_bytes()
+        assert entries.get(str(day)) == manifest or being_published, f"{day} is not in the ledger"
 
 
 def days_go_on_where_the_last_one_ended(seen: Seen) -> None:
@@ -335,6 +348,7 @@ LAWS: Final[tuple[Law, ...]] = (
     files_are_those_that_were_committed,
     a_committed_day_never_changes,
     nothing_left_but_orphans,
+    the_ledger_has_each_day,
     days_go_on_where_the_last_one_ended,
     checkpoints_match_the_reference,
     every_offset_explained,

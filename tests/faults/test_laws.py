@@ -86,6 +86,11 @@ def beside_the_days(history: History, seen: Seen) -> Seen:
     return look(history)
 
 
+def not_entered(history: History, seen: Seen) -> Seen:
+    (history.folder / "_ledger" / f"{SECOND}.json").unlink()
+    return look(history)
+
+
 def begun_too_late(history: History, seen: Seen) -> Seen:
     return replace(seen, lake=replace(seen.lake, first={0: 1, 1: 0}))
 
@@ -102,6 +107,7 @@ BROKEN: dict[Law, Breaks] = {
     ),
     laws.a_committed_day_never_changes: doubled,
     laws.nothing_left_but_orphans: beside_the_days,
+    laws.the_ledger_has_each_day: not_entered,
     laws.days_go_on_where_the_last_one_ended: edited(
         SECOND, lambda manifest: manifest["day"].update(end="2026-03-29T23:00:00Z")
     ),

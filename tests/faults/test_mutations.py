@@ -62,7 +62,7 @@ from offsets.manifest import Manifest
 from offsets.plan import next_checkpoint
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
-from tests.faults.histories import AFTER_THE_COMMIT, MEMORY, History
+from tests.faults.histories import AFTER_THE_COMMIT, AFTER_THE_ENTRY, MEMORY, History
 from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
 from tests.faults.store import Fault, nothing, some
 from tests.reference import DAY
@@ -316,6 +316,22 @@ def _rerun_leaves_moves_open(patched: Patch) -> None:
     patched.setattr(jobs.daily, "has_unfinished_moves", lambda *_: False)
 
 
+def _no_entry_after_the_commit(patched: Patch) -> None:
+    patched.setattr(jobs.daily, "enter_days", lambda *_: None)
+
+
+def _rerun_enters_nothing(patched: Patch) -> None:
+    patched.setattr(jobs.daily, "is_entered", lambda *_: True)
+
+
+def _next_run_enters_nothing(patched: Patch) -> None:
+    patched.setattr(jobs.daily, "complete_ledger", lambda *_: None)
+
+
+def _rebuild_keeps_the_old_entry(patched: Patch) -> None:
+    patched.setattr(jobs.rebuild, "enter_days", lambda *_: None)
+
+
 def _late_policy_of_the_rerun(patched: Patch) -> None:
     """Read the policy for late rows from the config of the finishing run, not from the manifest."""
     config: list[Late] = []
@@ -427,8 +443,22 @@ def _another_record_where_the_anchor_was() -> None:
 
 
 def _a_run_killed_before_it_amends() -> None:
-    killed = Attempt("kill", AFTER_THE_COMMIT, late_switched=False)
+    killed = Attempt("kill", AFTER_THE_ENTRY, late_switched=False)
     play(*LATE_ROWS[:2], replace(LATE_ROWS[2], attempts=[killed]), a_day(came()))
+
+
+def _a_run_killed_before_it_is_entered() -> None:
+    killed = Attempt("kill", AFTER_THE_COMMIT, late_switched=False)
+    play(a_day(came(), attempt=killed))
+
+
+def _a_lake_of_an_older_version() -> None:
+    history = new_history()
+    with history.in_place(), _folder_of(history):
+        history.settle(FIRST, a_day())
+        shutil.rmtree(history.folder / "_ledger")
+        history.store.reload()
+        history.settle(SECOND, a_day())
 
 
 def _the_next_day_right_after_the_kill() -> None:
@@ -511,7 +541,8 @@ def _a_loss_of_power_after_the_run() -> None:
     history = new_history()
     with history.in_place(), _folder_of(history):
         history.produce(FIRST, came())
-        history.settle(FIRST, a_day())
+        for day in (FIRST, SECOND):  # the first one's rename is synced with the name of the ledger
+            history.settle(day, a_day())
         history.store.power_loss(nothing)
         history.look(moving=False)
 
@@ -658,6 +689,10 @@ MUTATIONS = (
     Mutation(
         _rerun_leaves_moves_open, _a_run_killed_before_it_amends, "should be Place.*AMENDED.*is .*SET_ASIDE"
     ),
+    Mutation(_no_entry_after_the_commit, _a_lake_of_an_older_version, "is not in the ledger"),
+    Mutation(_rerun_enters_nothing, _a_run_killed_before_it_is_entered, "is not in the ledger"),
+    Mutation(_next_run_enters_nothing, _a_lake_of_an_older_version, "is not in the ledger"),
+    Mutation(_rebuild_keeps_the_old_entry, _a_rebuilt_day(THIRD), "is not in the ledger"),
     Mutation(
         _late_policy_of_the_rerun, _late_switched_before_the_rerun, "should be Place.*AMENDED.*is .*SET_ASIDE"
     ),
