@@ -43,11 +43,14 @@ from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.day.execute import audit_day, lock_holder, run_stamp, run_tasks, staging
 from jobs.day.plan import plan_with_retries
+from jobs.lake.expiry import expire, finish_expiry
 from jobs.lake.late import finish_moves, has_unfinished_moves
 from jobs.lake.ledger import complete_ledger, enter_days, is_entered
 from jobs.lake.port import Lake
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
+from offsets.days import ONE_DAY
+from offsets.errors import NotPublished, StoreFailed
 from offsets.manifest import Manifest
 
 if TYPE_CHECKING:
@@ -58,12 +61,14 @@ if TYPE_CHECKING:
 class Outcome:
     """What a run did with one day; `seconds` are by step, and empty if the day was committed before.
 
-    `amended` are the rows that earlier days received in this run.
+    `amended` are the rows that earlier days received in this run, `expired` the days that `lake.keep`
+    removed.
     """
 
     manifest: Manifest
     already: bool
     amended: Mapping[date, int] = field(default_factory=dict)
+    expired: tuple[date, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -81,7 +86,8 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
     # that only the newest day ever has unfinished moves
     with pipeline.lake.lock(lock_holder(pipeline)):
         ledger = read_ledger(pipeline.lake)
-        complete_ledger(pipeline.lake, [committed.date for committed in ledger.days])
+        finish_expiry(pipeline.lake, pipeline.run_id)
+        complete_ledger(pipeline.lake, ledger.kept)
         amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
         # another run may have committed it since; taking the lock made that durable
         if ledger.holds(day) and (committed := read_manifest(pipeline.lake, day)):
@@ -107,8 +113,32 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
             with stages.observed(Stage.PUBLISH) as figures:
                 enter_days(pipeline.lake, [day])
                 amended = Counter(amended) + Counter(finish_moves(pipeline.lake, manifest))
-                figures.update(amended=sum(amended.values()))
-        return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
+                expired = _expire(pipeline, day)
+                figures.update(amended=sum(amended.values()), expired=len(expired))
+        return Outcome(
+            manifest=manifest, already=False, amended=amended, expired=expired, seconds=stages.seconds
+        )
+
+
+def _expire(pipeline: Pipeline, newest: date) -> tuple[date, ...]:
+    """Remove the days that `lake.keep` no longer keeps.
+
+    Raises:
+        NotPublished: the store refused; the day is committed.
+    """
+    keep = pipeline.settings.lake.keep
+    if keep is None:
+        return ()
+    reason = f"lake.keep: {keep.days}d"
+    try:
+        left = expire(pipeline.lake, newest + ONE_DAY - keep, pipeline.now(), pipeline.run_id, reason)
+    except StoreFailed as refused:
+        raise NotPublished(
+            expected=f"the days that {reason} keeps no longer to be removed",
+            found=f"{refused.found} when trying {refused.expected}",
+            do="The day is committed and nothing is lost. Mend the store; the next run goes on.",
+        ) from refused
+    return tuple(expiring.date for expiring in left)
 
 
 def _is_published(lake: Lake, committed: Manifest) -> bool:

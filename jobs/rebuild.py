@@ -43,6 +43,7 @@ from jobs.day.execute import (
 )
 from jobs.day.plan import PlannedRun, plan_with_retries
 from jobs.day.sizing import bytes_per_row
+from jobs.lake.expiry import finish_expiry
 from jobs.lake.late import amended_by, finish_moves, unfinished_moves
 from jobs.lake.ledger import enter_days
 from jobs.lake.names import DAY_PREFIX, STAGED_DAY, entry_ref
@@ -78,6 +79,7 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     with pipeline.lake.lock(lock_holder(pipeline)):
+        finish_expiry(pipeline.lake, pipeline.run_id)
         return _rebuild(pipeline, day)
 
 

@@ -7,6 +7,7 @@ days before it, and must continue from the one before. `read_chain` reads all ma
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -17,6 +18,7 @@ from typing import Protocol, TypeVar
 from offsets.day_plan import after_compaction
 from offsets.days import ONE_DAY, Day, days_of, with_next
 from offsets.errors import ConfigError, DayExists, EarlierDayMissing, LedgerBroken
+from offsets.expired import ExpiredDay, from_text
 from offsets.manifest import Manifest
 from offsets.manifest_text import from_json
 
@@ -72,6 +74,13 @@ class Ledger:
 
     days: tuple[Day, ...]
     newest: Manifest | None = None
+    expired: ExpiredDay | None = None
+    """The last day that expired by policy; the days until it are committed, and are not there."""
+
+    @property
+    def kept(self) -> list[date]:
+        """The dates of the committed days that have not expired."""
+        return [day.date for day in self.days if not self.expired or day.date > self.expired.day.date]
 
     def holds(self, day: date) -> bool:
         """Return whether a day is committed."""
@@ -87,8 +96,9 @@ class Ledger:
         Raises:
             EarlierDayMissing: a day before it is not committed.
             LedgerBroken: a later day is committed.
-            ConfigError: the day lies before the lake's first day.
+            ConfigError: the day lies before the lake's first day, or has expired.
         """
+        require_not_expired(day, self.expired)
         begins = self.days[0].date if self.days else first
         if day < begins:
             raise ConfigError(
@@ -157,7 +167,7 @@ def read_ledger(reader: LedgerReader) -> Ledger:
         DayExists: a day's folder has no manifest.
         LedgerBroken: a day is missing, or the last two manifests cannot be read or do not adjoin.
     """
-    dates = reader.days()
+    dates, expired = kept_days(reader)
     require_committed(reader, dates)
     require_none_lost(reader, dates)
     newest_two = read_linked(reader, dates[-2:])
@@ -167,11 +177,10 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     if newest.earlier is None:
         return _read_whole_chain(reader)
     days = (*days_of(newest.earlier), newest.day)
-    require_first(dates[0], days[0].date)
-    require_first(dates[0], newest.contract.first_day)
-    return Ledger(
-        days, replace(newest, cleanup_policy=policy_of(manifest.cleanup_policy for manifest in newest_two))
-    )
+    require_first(dates[0], days[0].date, expired)
+    require_first(dates[0], newest.contract.first_day, expired)
+    policy = policy_of(manifest.cleanup_policy for manifest in newest_two)
+    return Ledger(days, replace(newest, cleanup_policy=policy), expired)
 
 
 def _read_whole_chain(reader: LedgerReader) -> Ledger:
@@ -198,8 +207,9 @@ def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
         DayExists: a day's folder has no manifest.
         LedgerBroken: a manifest cannot be read, or a day is missing.
     """
-    before, days = None, reader.days()
+    days, expired = kept_days(reader)
     require_none_lost(reader, days[-1:])
+    before: Manifest | ExpiredDay | None = expired
     for day in days:
         if manifest := read_manifest(reader, day):
             if before:
@@ -223,6 +233,60 @@ def require_committed(reader: LedgerReader, dates: Sequence[date]) -> None:
     for before, after in pairwise(dates):
         if after != before + ONE_DAY:
             raise _day_missing(before, after)
+
+
+def kept_days(reader: LedgerReader) -> tuple[list[date], ExpiredDay | None]:
+    """List the days that have a folder and have not expired, and return the last that has, if any.
+
+    Days expire in order, so one entry shows it: that of the oldest folder, which a run that died may have
+    left, or the last one before it; where days were lost, the last one before these.
+
+    Raises:
+        LedgerBroken: that entry cannot be read.
+    """
+    dates = reader.days()
+    expired = _last_expired(reader, dates)
+    return [day for day in dates if not expired or day > expired.day.date], expired
+
+
+def _last_expired(reader: LedgerReader, dates: list[date]) -> ExpiredDay | None:
+    older = [day for day in reader.entries() if not dates or day < dates[0]]
+    for day in (*dates[:1], *older[-1:]):
+        if expired := read_expired(reader, day):
+            return expired
+    lost = bisect_left(older, True, key=lambda day: read_expired(reader, day) is None)
+    return read_expired(reader, older[lost - 1]) if lost else None
+
+
+def read_expired(reader: LedgerReader, day: date) -> ExpiredDay | None:
+    """Read a day's entry, if the day has expired; else return None.
+
+    Raises:
+        LedgerBroken: the entry is damaged, or belongs to another day.
+    """
+    text, place = reader.entry_text(day), reader.entry_place(day)
+    expired = from_text(text, place) if text else None
+    if expired and expired.day.date != day:
+        raise LedgerBroken(
+            expected=f"the entry of {day} at {place}",
+            found=f"the one of {expired.day.date}",
+            do="Restore it from a backup.",
+        )
+    return expired
+
+
+def require_not_expired(day: date, expired: ExpiredDay | None) -> None:
+    """Check that a day has not expired.
+
+    Raises:
+        ConfigError: it has.
+    """
+    if expired and day <= expired.day.date:
+        raise ConfigError(
+            expected=f"a day from {expired.day.date + ONE_DAY} on, the first that this lake keeps",
+            found=f"{day}, which expired by policy ({expired.reason})",
+            do="Name a later day. What was removed by policy is neither settled nor built again.",
+        )
 
 
 def require_none_lost(reader: LedgerReader, dates: Sequence[date]) -> None:
@@ -278,21 +342,24 @@ def check_first(oldest: Manifest) -> None:
     require_first(oldest.day.date, oldest.contract.first_day)
 
 
-def require_first(oldest: date, first: date | None) -> None:
-    """Check that the oldest day present is the lake's first day, if that is known.
+def require_first(oldest: date, first: date | None, expired: ExpiredDay | None = None) -> None:
+    """Check that the oldest day present is the lake's first day that has not expired, if that is known.
 
     Raises:
-        LedgerBroken: days before it were removed.
+        LedgerBroken: days before it were removed, and not by policy.
     """
+    what = "the first day of this lake"
+    if expired:
+        first, what = expired.day.date + ONE_DAY, f"{what} after those that expired"
     if first and first != oldest:
         raise LedgerBroken(
-            expected=f"{first}, the first day of this lake, to be there",
+            expected=f"{first}, {what}, to be there",
             found=f"{oldest} is the oldest",
             do="Restore the missing days from a backup.",
         )
 
 
-def check_link(before: Manifest, after: Manifest) -> None:
+def check_link(before: Manifest | ExpiredDay, after: Manifest) -> None:
     """Check that a day continues where the one before ended.
 
     Raises:

@@ -17,10 +17,12 @@ from offsets.commit_log import (
     LedgerReader,
     build_first,
     check_link,
+    kept_days,
     policy_of,
     read_linked,
     read_manifest,
     require_first,
+    require_not_expired,
 )
 from offsets.contract import Accepted, Contract
 from offsets.day_plan import DayPlan, EndFrom, Evidence, PartitionStart, Span, StartFrom
@@ -164,10 +166,11 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
         DayExists: another day's folder has no manifest.
         LedgerBroken: another day cannot be read, or the chain is broken elsewhere.
     """
-    days = reader.days()
+    days, expired = kept_days(reader)
+    require_not_expired(day, expired)
     if days and day < days[0]:
         oldest = _read_own(reader, days[0])
-        require_first(days[0], oldest.contract.first_day if oldest else None)
+        require_first(days[0], oldest.contract.first_day if oldest else None, expired)
     entered = reader.entries()
     if day in entered and (not days or day - days[-1] > ONE_DAY):
         raise _two_in_a_row(day, f"no folder of {day - ONE_DAY} either" if days else "no folder of any day")
@@ -192,7 +195,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
             check_link(first, second)
     linked = _read_older(reader, day, older, own, (before, *after))
     earlier = _earlier_bounds(day, linked, before, own, after)
-    require_first(min(days[0], day), _first_day(day, earlier, (own, before, *after)))
+    require_first(min(days[0], day), _first_day(day, earlier, (own, before, *after)), expired)
     manifests = (manifest for manifest in (*linked, before, own) if manifest)
     policy = policy_of([*(manifest.cleanup_policy for manifest in manifests), *policies])
     return History(date=day, earlier=earlier, before=before, own=own, after=after, policy=policy)

@@ -13,8 +13,16 @@ from datetime import date
 
 from jobs.lake.names import REMOVED, entry_ref, in_day
 from jobs.lake.port import Lake
+from offsets.commit_log import kept_days, read_expired
+from offsets.days import ONE_DAY
 from offsets.errors import NotPublished, StoreFailed
 from offsets.manifest_text import MANIFEST_NAME
+
+
+def first_kept(lake: Lake) -> date:
+    """Return the first date that has not expired."""
+    _, expired = kept_days(lake)
+    return expired.day.date + ONE_DAY if expired else date.min
 
 
 def is_entered(lake: Lake, day: date) -> bool:
@@ -84,7 +92,7 @@ def entry_problems(
     replaced = set(replaced_days(lake, sorted(readable)))
     for day in lake.entries():
         place = lake.entry_place(day)
-        if not first <= day <= newest:
+        if day > newest or (day < first and read_expired(lake, day) is None):
             yield day, folder_gone(lake, day)
         elif day in readable and day not in replaced and not is_entered(lake, day):
             manifest = lake.manifest_place(day)

@@ -268,6 +268,14 @@ class Lake(LedgerReader, Files, Protocol):
         """
         ...
 
+    def remove(self, staged: str, day: date) -> None:
+        """Take a day out of readers' sight in one step, durably: it moves to `day` in the staging.
+
+        Raises:
+            StoreFailed: the store refused; the day is where it was, or in the staging.
+        """
+        ...
+
     def discard(self, staged: str) -> None:
         """Remove a folder of staging; files that the store refuses to remove stay.
 

@@ -387,6 +387,15 @@ class PosixLake:
         self._store.exchange(folder, self.day_folder(day))
         self._store.sync_folder(self.root)
 
+    def remove(self, staged: str, day: date) -> None:
+        """Rename a day into staging, beside a barrier for readers that search all folders."""
+        self.require_no_link(day_ref(day))
+        outer = self.root / staged
+        self._write_text(f"{staged}/{BARRIER_NAME}", BARRIER)
+        self._store.sync_folder(outer)
+        self._store.move(self.day_folder(day), outer / STAGED_DAY)
+        self._store.sync_folder(self.root)
+
     def _withdraw(self, source: str, target: str) -> None:
         """Take a late file out of its day: link, sync, unlink, sync. If the run is killed, `bring` undoes it.
 

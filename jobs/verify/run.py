@@ -7,6 +7,7 @@ after errors with what can be read.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from jobs.lake.names import LEDGER_NAME, brought_by, day_ref, entry_ref
 from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
 from jobs.task.result import ReadBack
+from jobs.verify.expired import count_expired, is_expired
 from jobs.verify.files import (
     LINK,
     NamedFile,
@@ -50,7 +52,7 @@ from jobs.verify.records import Coordinates, explain, row_problems
 from jobs.verify.result import AgainstKafka, DayLedger, Verified, day_ledger
 from offsets.errors import ConfigError, LedgerBroken, StoreFailed
 from offsets.kafka.reader import TopicReader
-from offsets.manifest import Manifest
+from offsets.manifest import DataFile, Manifest
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
@@ -99,6 +101,13 @@ def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
             found=f"{only}, and days from {first} to {last} in {lake.place('')}",
             do="Name one of these days, or correct `lake.path`.",
         )
+
+
+def _rows_by_partition(files: Iterable[DataFile]) -> Counter[int]:
+    rows = Counter[int]()
+    for file in files:
+        rows.update({part.partition: part.rows for part in file.offsets})
+    return rows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -169,6 +178,8 @@ class _Run:
             self._current = self._findings[day] = _Findings(problems=entries.pop(day, []))
             with self._errors_as_problems(f"{day}" if day else self._lake.place("")):
                 if day is None:
+                    self._current.problems += count_expired(self._lake, self._chain)[1]
+                    self._current.problems += [self._chain.unreadable] if self._chain.unreadable else []
                     self._current.problems += unknown_day_folders(self._lake, self._chain)
                     lost = (of for day, of in entries.items() if day and day not in self._chain.days)
                     self._current.problems += [problem for of in lost for problem in of]
@@ -248,14 +259,19 @@ class _Run:
         shape = list(shape_problems(manifest))
         self._current.problems += [*shape, *sum_problems(manifest)]
         self._current.problems += unknown_files(self._lake, self._chain, manifest)
-        named = [locate(self._lake, self._chain, manifest, file) for file in manifest.files]
+        gone = [file for file in manifest.files if is_expired(self._chain, file)]
+        named = [
+            locate(self._lake, self._chain, manifest, file) for file in manifest.files if file not in gone
+        ]
+        for _ in gone:
+            self._step()
         self._current.unfinished_moves += [
             str(named_file.file.target) for named_file in named if named_file.open_move
         ]
         held = self._check_files(manifest, named)
         unexplained = sum(abs(lost) for _, lost in uncounted(manifest))
         if self._level is not Level.FILES and not shape:
-            unexplained, contradictions = explain(manifest, held)
+            unexplained, contradictions = explain(manifest, held, _rows_by_partition(gone))
             self._current.problems += contradictions
         self._current.ledger = day_ledger(
             manifest,
@@ -338,6 +354,7 @@ class _Run:
             unfinished_moves=tuple(
                 move for findings in self._findings.values() for move in findings.unfinished_moves
             ),
+            expired=count_expired(self._lake, self._chain)[0],
             not_entered=not_entered(self._lake, list(self._chain.known)),
             problems=tuple(map(str, dict.fromkeys([*problems, *self._refused, *everywhere.twice()]))),
         )

@@ -308,6 +308,12 @@ class MemoryLake:
             del names[source]
         return True
 
+    def remove(self, staged: str, day: date) -> None:
+        with self._store.change("remove"):
+            for name in list(self.files_below(day_ref(day))):
+                moved = f"{staged}/{STAGED_DAY}/{name.removeprefix(f'{day_ref(day)}/')}"
+                self._store.names[moved] = self._store.names.pop(name)
+
     def discard(self, staged: str) -> None:
         with self._store.change("discard"):
             for name in list(self.files_below(staged)):
