@@ -8,7 +8,6 @@ forward by the next one, under the lock. The two newest days stay: a run and a r
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from io import SEEK_END
@@ -72,12 +71,21 @@ def finish_expiry(lake: Lake, run_id: str) -> None:
     _, expired = kept_days(lake)
     if expired is None:
         return
-    if lake.has_day(expired.day.date):
-        _remove(lake, expired.day.date, run_id)
-    for name in lake.staged_names():
-        with suppress(ValueError):
-            if date.fromisoformat(name.removeprefix(REMOVED).partition(".")[0]) <= expired.day.date:
-                lake.discard(f"{STAGING_NAME}/{name}")
+    last = expired.day.date
+    for name in [name for name in lake.staged_names() if _of_expired(name, last)]:
+        if not lake.has_day(last):  # what took its folder away need not be durable
+            lake.remove(f"{STAGING_NAME}/{name}", last)
+        lake.discard(f"{STAGING_NAME}/{name}")
+    if lake.has_day(last):
+        lake.put(entry_ref(last), to_text(expired))  # what was seen of it need not be durable
+        _remove(lake, last, run_id)
+
+
+def _of_expired(name: str, last: date) -> bool:
+    try:
+        return date.fromisoformat(name.removeprefix(REMOVED).partition(".")[0]) <= last
+    except ValueError:
+        return False
 
 
 def _remove(lake: Lake, day: date, run_id: str) -> None:

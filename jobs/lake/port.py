@@ -271,6 +271,8 @@ class Lake(LedgerReader, Files, Protocol):
     def remove(self, staged: str, day: date) -> None:
         """Take a day out of readers' sight in one step, durably: it moves to `day` in the staging.
 
+        If a dead run has moved it there already, that is made durable.
+
         Raises:
             StoreFailed: the store refused; the day is where it was, or in the staging.
         """

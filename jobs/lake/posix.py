@@ -391,9 +391,11 @@ class PosixLake:
         """Rename a day into staging, beside a barrier for readers that search all folders."""
         self.require_no_link(day_ref(day))
         outer = self.root / staged
-        self._write_text(f"{staged}/{BARRIER_NAME}", BARRIER)
+        if self.has_day(day):
+            self._write_text(f"{staged}/{BARRIER_NAME}", BARRIER)
+            self._store.sync_folder(outer)
+            self._store.move(self.day_folder(day), outer / STAGED_DAY)
         self._store.sync_folder(outer)
-        self._store.move(self.day_folder(day), outer / STAGED_DAY)
         self._store.sync_folder(self.root)
 
     def _withdraw(self, source: str, target: str) -> None:
