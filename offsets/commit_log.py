@@ -238,24 +238,24 @@ def require_committed(reader: LedgerReader, dates: Sequence[date]) -> None:
 def kept_days(reader: LedgerReader) -> tuple[list[date], ExpiredDay | None]:
     """List the days that have a folder and have not expired, and return the last that has, if any.
 
-    Days expire in order, so one entry shows it: that of the oldest folder, which a run that died may have
-    left, or the last one before it; where days were lost, the last one before these.
+    Raises:
+        LedgerBroken: an entry that is read for it is damaged.
+    """
+    expired = last_expired(reader)
+    return [day for day in reader.days() if not expired or day > expired.day.date], expired
+
+
+def last_expired(reader: LedgerReader) -> ExpiredDay | None:
+    """Return the last day that has expired; days expire in order, so that few entries show it.
 
     Raises:
-        LedgerBroken: that entry cannot be read.
+        LedgerBroken: one of these entries is damaged.
     """
-    dates = reader.days()
-    expired = _last_expired(reader, dates)
-    return [day for day in dates if not expired or day > expired.day.date], expired
-
-
-def _last_expired(reader: LedgerReader, dates: list[date]) -> ExpiredDay | None:
-    older = [day for day in reader.entries() if not dates or day < dates[0]]
-    for day in (*dates[:1], *older[-1:]):
-        if expired := read_expired(reader, day):
-            return expired
-    lost = bisect_left(older, True, key=lambda day: read_expired(reader, day) is None)
-    return read_expired(reader, older[lost - 1]) if lost else None
+    entries = reader.entries()
+    if not entries or read_expired(reader, entries[0]) is None:
+        return None
+    until = bisect_left(entries, True, key=lambda day: read_expired(reader, day) is None)
+    return read_expired(reader, entries[until - 1])
 
 
 def read_expired(reader: LedgerReader, day: date) -> ExpiredDay | None:

@@ -17,7 +17,7 @@ from jobs.lake.late import finish_moves
 from jobs.lake.ledger import complete_ledger
 from jobs.lake.names import ASIDE, DAY_ROWS, REMOVED, STAGING_NAME, brought_by, day_ref, entry_ref, in_day
 from jobs.lake.port import Lake
-from offsets.commit_log import kept_days, read_ledger, read_manifest
+from offsets.commit_log import last_expired, read_ledger, read_manifest
 from offsets.errors import LedgerBroken
 from offsets.expired import ExpiredDay, Removed, to_text
 from offsets.manifest import Manifest
@@ -68,7 +68,7 @@ def finish_expiry(lake: Lake, run_id: str) -> None:
     Raises:
         StoreFailed: the store refused.
     """
-    _, expired = kept_days(lake)
+    expired = last_expired(lake)
     if expired is None:
         return
     last = expired.day.date

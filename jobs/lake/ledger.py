@@ -13,7 +13,7 @@ from datetime import date
 
 from jobs.lake.names import REMOVED, entry_ref, in_day
 from jobs.lake.port import Lake
-from offsets.commit_log import kept_days, read_expired
+from offsets.commit_log import last_expired, read_expired
 from offsets.days import ONE_DAY
 from offsets.errors import NotPublished, StoreFailed
 from offsets.manifest_text import MANIFEST_NAME
@@ -21,7 +21,7 @@ from offsets.manifest_text import MANIFEST_NAME
 
 def first_kept(lake: Lake) -> date:
     """Return the first date that has not expired."""
-    _, expired = kept_days(lake)
+    expired = last_expired(lake)
     return expired.day.date + ONE_DAY if expired else date.min
 
 
