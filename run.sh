@@ -136,10 +136,11 @@ apt_install() { # $1: what succeeds once one of these packages, which are tried 
 # warning or pip's word that it found nothing, else the last. What only says that something else failed is passed over.
 why() {
   awk '!NF || /(note|hint): |See above|Encountered error|No matching distribution|Could not build|Some index files/ { next }
+    /USE VERBOSE OR DEBUG/ { next }
     /subprocess-exited|-unavailable$|metadata-generation|failed-wheel|[Ff]ailed (building|to build)/ { next }
-    { sub(/^[^A-Za-z\/]+/, ""); last = $0 }
+    { sub(/^[^A-Za-z\/]+/, ""); if ($0) last = $0 }
     /Could not find a version|[a-z]Warning: |Unable to lock directory/ { lesser = $0; next }
-    /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED|no section headers|parsing errors/ { error = $0 }
+    /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED|no section headers|parsing errors|requires authentication/ { error = $0 }
     END { print error ? error : lesser ? lesser : last }'
 }
 
@@ -147,6 +148,7 @@ again() { # a command, tried again where it was the network that failed, or anot
   local attempt start code lock='(get|to) lock |lock directory'
   # to an older pip a download that was cut short is one of another hash
   local passing="$lock|connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host |match the hashes"
+  passing+='|too many requests|unavailable|bad gateway'
   for attempt in {1..30}; do
     start=$(wc -l <"$log")
     code=0
@@ -208,13 +210,22 @@ pip_settings() {
   pip_set=1
 }
 
+index_refused() { # pip says that it found nothing; what its index answered stands in its longer log alone
+  local answer
+  answer=$(sed -n 's/.*Could not fetch URL \(.*\) - skipping.*/\1/p' "$TMPDIR/pip.log" 2>/dev/null | tail -n 1) || true
+  [[ -z $answer ]] || cause="pip could not fetch $(sed 's#//[^/@ ]*@#//#g' <<<"$answer")"
+}
+
 pip_install() {
   # What is built is built below the environment: what a killed set-up leaves goes with it.
   local -x TMPDIR=$venv/tmp PYTHONWARNINGS=
   mkdir -p "$TMPDIR"
   [[ -n ${pip_set-} ]] || pip_settings
-  must "$venv/bin/python" -I -m pip --disable-pip-version-check --no-input install --progress-bar off \
-    --no-deps --use-pep517 --no-build-isolation "$@"
+  again "$venv/bin/python" -I -m pip --disable-pip-version-check --no-input --log "$TMPDIR/pip.log" install \
+    --progress-bar off --no-deps --use-pep517 --no-build-isolation "$@" || {
+    [[ $cause != *'(from versions: none)'* ]] || index_refused
+    stopped
+  }
   rm -rf "$TMPDIR"
 }
 
@@ -226,6 +237,7 @@ make_env() {
   pip_install -r "$here/conf/lock/build.txt"
   pip_install -r "$here/conf/lock/run.txt"
   pip_install --editable "$here"
+  must "$venv/bin/kafka-daily" --version # what cannot start here, as below a folder mounted noexec, is no environment
 }
 
 make_tools() {
@@ -239,13 +251,14 @@ make_tools() {
 
 make_jars() ( # $1: spark | broker; a shell of its own, as the folder that we were called in may be closed to us
   local jars=$home/jars lib
+  trap 'exit 130' INT
   lib=$(echo "$venv"/lib/python3*/site-packages/pyspark/jars)
   say "jars: $jars/$1"
   mkdir -p "$jars"
   cd "$jars" # Ivy reads brackets in a pattern as its own, so the pattern has no path of ours in it
   rm -rf ".$1-new"
   must "$java_home/bin/java" -Divy.default.ivy.user.dir="$jars/.ivy" \
-    -cp "$(echo "$lib"/ivy-*.jar):$(echo "$lib"/commons-cli-*.jar)" org.apache.ivy.Main -warn \
+    -cp "$(echo "$lib"/ivy-*.jar):$(echo "$lib"/commons-cli-*.jar)" org.apache.ivy.Main -verbose \
     -settings "$here/conf/ivysettings.xml" -ivy "$here/conf/ivy.xml" -cache "$jars/.ivy/cache" \
     -confs "$1" -retrieve ".$1-new/[artifact]-[revision].[ext]"
   rm -rf "$1"
@@ -258,7 +271,8 @@ make_classes() { # by which Java starts sooner; it can be done without
     say "they could not be kept, so Spark starts some seconds later; see $log. To try again: rm '$venv/.classes-stamp'"
 }
 
-unforeseen() { # $1: the code that a command ended with, whose own words stand above; 2: all was said
+unforeseen() { # $1: the code that a command ended with, whose own words stand above; 2: all was said; 130: Ctrl-C
+  (($1 != 130)) || exit 130
   (($1 == 2)) || say "It stopped at that. What is there is kept: run this again once the cause is gone."
   exit 2
 }
@@ -266,16 +280,18 @@ unforeseen() { # $1: the code that a command ended with, whose own words stand a
 set_up() {
   set -E
   trap 'unforeseen $?' ERR
+  trap 'exit 130' INT # the programs that we wait for have a code of their own for it
   { mkdir -p "$home" && : >>"$home/.lock"; } 2>/dev/null ||
     die "cannot write $home. Set KAFKA_DAILY_HOME to a folder that can be written."
   exec 9>>"$home/.lock"
-  flock -n 9 || {
+  flock -n 9 2>/dev/null || {
+    (($? == 1)) || die "cannot lock $home/.lock. Set KAFKA_DAILY_HOME to a folder whose file system has locks (flock)."
     say "another set-up is at work; waiting for it"
     flock 9
   }
   complete || make_missing # the other one may have done it
   exec 9>&-
-  trap - ERR
+  trap - ERR INT
   set +E
 }
 
@@ -295,6 +311,7 @@ make_missing() {
       env | tools | classes) "make_$part" ;;
       *) make_jars "$part" ;;
     esac
+    [[ -L $home/venv ]] || rm -rf "$home/venv" # a copy that followed links made it a folder
     ln -sfn "${venv##*/}" "$home/.venv-new" && mv -T "$home/.venv-new" "$home/venv"
     # The stamp comes last, so a set-up that was killed is seen as not done.
     stamp_of "$part"

@@ -6,21 +6,24 @@ Opens each part when it is first needed, and closes it whatever happens. Decides
 from __future__ import annotations
 
 import os
+import platform
 import secrets
+import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from jobs import config, logs
-from jobs.config import Settings
+from jobs.config import KafkaSettings, Late, Settings
 from jobs.config.secrets import Secret
-from jobs.lake.port import Lake
+from jobs.lake.port import Lake, LockHolder
 from jobs.lake.posix import PosixLake
 from jobs.stages import Observer
 from offsets.kafka.reader import TopicReader
@@ -58,6 +61,16 @@ class Engine(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunStamp:
+    """Which run writes a manifest, when it began, when its audit passed, and the versions that it ran."""
+
+    run_id: str
+    started: datetime
+    audited: datetime
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Pipeline:
     """One topic on its way into its lake, and what one run of it works with."""
 
@@ -69,6 +82,20 @@ class Pipeline:
     accept: Accept = field(default_factory=Accept)
     observers: tuple[Observer, ...] = ()
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    @property
+    def amends(self) -> bool:
+        """Whether late rows are brought to their days."""
+        return self.settings.late is Late.AMEND
+
+    def lock_lake(self) -> AbstractContextManager[None]:
+        """Lock the lake for this run, and release it at the end."""
+        holder = LockHolder(run_id=self.run_id, host=socket.gethostname(), pid=os.getpid(), since=self.now())
+        return self.lake.lock(holder)
+
+    def stamp(self, started: datetime) -> RunStamp:
+        """Return the stamp of this run for its manifest, with the current time as the time of the audit."""
+        return RunStamp(run_id=self.run_id, started=started, audited=self.now(), versions=_versions())
 
 
 class Runtime:
@@ -151,15 +178,20 @@ def open_context(
 
 
 @contextmanager
-def open_broker(servers: str, timeout: timedelta) -> Iterator[TopicReader]:
-    """Connect to a cluster that needs neither TLS nor a login, without a configuration."""
+def open_broker(kafka: KafkaSettings) -> Iterator[TopicReader]:
+    """Connect to a cluster without a configuration of a topic."""
     from offsets.kafka.client import Broker
 
-    connected = Broker({"bootstrap.servers": servers}, timeout)
+    connected = Broker(_revealed(kafka.client), kafka.timeout)
     try:
         yield connected
     finally:
         connected.close()
+
+
+def _versions() -> dict[str, str]:
+    packages = ("kafka-daily", "pyspark", "pyarrow", "msgspec", "confluent-kafka")
+    return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
 def _revealed(options: Mapping[str, str | Secret]) -> dict[str, str]:

@@ -36,12 +36,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, datetime
-from typing import TYPE_CHECKING
+from datetime import date
 
-from jobs.config import Late
 from jobs.context import Pipeline
-from jobs.day.execute import audit_day, lock_holder, run_stamp, run_tasks, staging
+from jobs.day.execute import audit_day, run_tasks, staging
 from jobs.day.plan import plan_with_retries
 from jobs.lake.expiry import expire, finish_expiry
 from jobs.lake.late import finish_moves, has_unfinished_moves
@@ -52,9 +50,6 @@ from offsets.commit_log import read_ledger, read_manifest
 from offsets.days import ONE_DAY
 from offsets.errors import NotPublished, StoreFailed
 from offsets.manifest import Manifest
-
-if TYPE_CHECKING:
-    from jobs.day.audit import Audited
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,13 +79,14 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         return Outcome(manifest=committed, already=True)
     # 2 lock: from here on this run is the lake's one writer; it first finishes the moves of the last run, so
     # that only the newest day ever has unfinished moves
-    with pipeline.lake.lock(lock_holder(pipeline)):
+    with pipeline.lock_lake():
         ledger = read_ledger(pipeline.lake)
         finish_expiry(pipeline.lake, pipeline.run_id)
         complete_ledger(pipeline.lake, ledger.kept)
-        amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
         # another run may have committed it since; taking the lock made that durable
-        if ledger.holds(day) and (committed := read_manifest(pipeline.lake, day)):
+        committed = read_manifest(pipeline.lake, day) if ledger.holds(day) else None
+        amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
+        if committed:
             return Outcome(manifest=committed, already=True, amended=amended)
         stages = DayStages(day, pipeline.observers)
         # 3 plan
@@ -100,14 +96,17 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         # 4-6 read, classify, write: in the tasks, into staging
         with staging(pipeline, day) as staged:
             started = pipeline.now()
-            results = run_tasks(pipeline, planned, staged, stages)
+            result = run_tasks(pipeline, planned, staged, stages)
             # 7 audit
             with stages.observed(Stage.AUDIT) as figures:
-                audited = audit_day(pipeline, planned.plan, results, staged)
+                audited = audit_day(pipeline, planned.plan, result, staged)
                 figures.update(files=len(audited.files))
             # 8 commit
             with stages.observed(Stage.COMMIT) as figures:
-                manifest = _commit(pipeline, staged, audited, started)
+                from jobs.day.commit import commit  # imports Arrow, which a committed day does not need
+
+                stamp = pipeline.stamp(started)
+                manifest = commit(pipeline.lake, staged, audited, stamp, amend=pipeline.amends)
                 figures.update(run=pipeline.run_id)
             # 9 publish: the ledger has the manifest too, and late rows reach the days that they belong to
             with stages.observed(Stage.PUBLISH) as figures:
@@ -144,10 +143,3 @@ def _expire(pipeline: Pipeline, newest: date) -> tuple[date, ...]:
 def _is_published(lake: Lake, committed: Manifest) -> bool:
     """Return whether nothing is left to do after the commit of a day."""
     return is_entered(lake, committed.day.date) and not has_unfinished_moves(lake, committed)
-
-
-def _commit(pipeline: Pipeline, staged: str, audited: Audited, started: datetime) -> Manifest:
-    from jobs.day.commit import commit  # imports Arrow, which a committed day does not need
-
-    amend = pipeline.settings.late is Late.AMEND
-    return commit(pipeline.lake, staged, audited, run_stamp(pipeline, started), amend=amend)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import Outcome
 from jobs.day.carry_over import (
@@ -35,9 +34,7 @@ from jobs.day.contract import accepted_changes
 from jobs.day.execute import (
     audit_day,
     file_options,
-    lock_holder,
     require_retained,
-    run_stamp,
     run_tasks,
     staging,
 )
@@ -51,7 +48,7 @@ from jobs.lake.port import Lake
 from jobs.record.rules import Rules, rules_of
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_manifest
-from offsets.contract import Accepted, Contract
+from offsets.contract import Contract
 from offsets.day_plan import DayPlan, EndFrom, Span, after_compaction, is_compacted
 from offsets.errors import (
     ConfigError,
@@ -68,6 +65,7 @@ from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
     from jobs.day.audit import Audited
+    from jobs.task.result import TaskResult
 
 log = structlog.get_logger(__name__)
 
@@ -78,60 +76,50 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
     Raises:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
-    with pipeline.lake.lock(lock_holder(pipeline)):
+    with pipeline.lock_lake():
         finish_expiry(pipeline.lake, pipeline.run_id)
         return _rebuild(pipeline, day)
 
 
 def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) -> Outcome:
-    """Rebuild a day under today's contract, or under a recorded one."""
-    lake, topic = pipeline.lake, pipeline.settings.topic
+    """Rebuild a day under today's contract, or under a recorded one; the steps are those of `run_day`."""
+    lake = pipeline.lake
+    # ledger: what is recorded of the day; moves that were interrupted are finished first
     history = _history(pipeline, day)
     _require_nothing_accepted(pipeline, history)
-    require_no_unknown_files(lake, history, topic)
+    require_no_unknown_files(lake, history, pipeline.settings.topic)
     amended = _finish_moves(lake, (history.before, history.own, *history.after))
     stages = DayStages(day, pipeline.observers)
+    # plan: the recorded offsets again, and what the new revision takes over of the old one
     recorded = history.recorded() if history.known else None
     with stages.observed(Stage.PLAN) as figures:
         planned = (
             _plan_again(pipeline, history, recorded, contract) if recorded else _plan_anew(pipeline, history)
         )
-        plan = planned.plan
-        carried_over = find_carried_over(lake, history, topic)
-        figures.update(offsets=plan.offsets, revision=carried_over.revision)
-    owners = carried_over.owners
-    if owners and history.own:  # the owners can bring their files anew, since the day is there
-        amended += _rebuild_owners(pipeline, owners, day)
+        carried_over = find_carried_over(lake, history, pipeline.settings.topic)
+        figures.update(offsets=planned.plan.offsets, revision=carried_over.revision)
+    # days that brought damaged amendments bring them anew: now, if this day is there, or else at the end
+    if history.own and carried_over.owners:
+        amended += _rebuild_owners(pipeline, carried_over.owners, day)
         history = _history(pipeline, day)
-        carried_over = find_carried_over(lake, history, topic)
-        _require_intact(pipeline, carried_over.owners)
-    for owner in {} if history.own else owners.values():
-        with _naming_owner(owner, owners, day):
-            _recorded_rules(owner)
-            require_retained(pipeline, owner.spans)
+        carried_over = find_carried_over(lake, history, pipeline.settings.topic)
+        _require_intact(lake, carried_over.owners)
+    _require_owners_known(pipeline, carried_over.owners, day)
+    # read, classify, write; audit; exchange old and new day; publish
     with staging(pipeline, day, lambda staged: _holds_unknown_files(pipeline, history, staged)) as staged:
-        if lake.has_day(day) or owners:
+        if lake.has_day(day) or carried_over.owners:
             lake.require_replace(staged)
         started = pipeline.now()
-        results = run_tasks(pipeline, planned, staged, stages)
-        few_invalid = recorded is None or plan.contract != recorded.contract
+        result = run_tasks(pipeline, planned, staged, stages)
         with stages.observed(Stage.AUDIT) as figures:
-            audited = audit_day(pipeline, plan, results, staged, few_invalid=few_invalid)
-            if recorded:
-                require_same_verdicts(audited, recorded)
-                audited = with_recorded_anchors(audited, recorded)
-            require_delivered_again(lake, history, audited.gaps)
+            audited = _audit(pipeline, planned.plan, result, staged, history, recorded)
             figures.update(files=len(audited.files))
         with stages.observed(Stage.COMMIT) as figures:
-            require_no_unknown_files(lake, history, topic)
-            by_config = recorded is None and pipeline.settings.late is Late.AMEND
-            amend = by_config or bool(carried_over.lost)
-            manifest = _exchange(pipeline, staged, audited, carried_over, started, amend=amend)
+            manifest = _exchange(pipeline, staged, audited, history, carried_over, started)
             figures.update(run=pipeline.run_id, revision=manifest.revision)
         enter_days(lake, [day])  # as long as staging shows that the day was replaced
     with stages.observed(Stage.PUBLISH) as figures:
-        if not history.own:
-            amended += _rebuild_owners(pipeline, owners, day)
+        amended += _rebuild_owners(pipeline, carried_over.owners, day)
         amended += _finish_moves(lake, (manifest, *history.after))
         figures.update(amended=amended.total())
     return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
@@ -159,27 +147,55 @@ def _rebuild_owners(pipeline: Pipeline, owners: Mapping[str, Manifest], day: dat
     They write these files again and bring them, so this may precede the day's own rebuild, or follow it.
     """
     amended = Counter[date]()
-    for owner in {manifest.day.date: manifest for manifest in owners.values()}.values():
+    for owner, owned, into in _owners_of_owners(pipeline, owners, day):
         current = read_manifest(pipeline.lake, owner.day.date)
         if current and current.run_id == pipeline.run_id:  # this run rebuilt it, as an owner of another
             continue
-        log.info("rebuilding the day that brought damaged late rows", day=str(owner.day.date), into=str(day))
-        with _naming_owner(owner, owners, day):
+        log.info("rebuilding the day that brought damaged late rows", day=str(owner.day.date), into=str(into))
+        with _naming_owner(owner, owned, into, day):
             settings = replace(pipeline.settings, rules=_recorded_rules(owner))
             as_recorded = replace(pipeline, settings=settings, accept=Accept())
             amended.update(_rebuild(as_recorded, owner.day.date, owner.contract).amended)
     return amended
 
 
+def _owners_of_owners(
+    pipeline: Pipeline, owners: Mapping[str, Manifest], day: date
+) -> list[tuple[Manifest, Mapping[str, Manifest], date]]:
+    """Return the owners of a day's files, theirs, and so on, with what each brought where; the newest first.
+
+    In this order each finds its own owners rebuilt. To rebuild them as they are found would take a level of
+    the stack for each day, where a chain of days lost its late files. None is rebuilt if Kafka no longer
+    holds what another was made of.
+    """
+    found = dict[date, tuple[Manifest, Mapping[str, Manifest], date]]()
+    unread = [(owners, day)]
+    for owned, into in unread:
+        for owner in owned.values():
+            if owner.day.date not in found:
+                found[owner.day.date] = (owner, owned, into)
+                with _naming_owner(owner, owned, into, day):
+                    require_retained(pipeline, owner.spans)
+                    history = _history(pipeline, owner.day.date)
+                    carried_over = find_carried_over(pipeline.lake, history, pipeline.settings.topic)
+                unread.append((carried_over.owners, owner.day.date))
+    return [found[date] for date in sorted(found, reverse=True)]
+
+
 @contextmanager
-def _naming_owner(owner: Manifest, owners: Mapping[str, Manifest], day: date) -> Iterator[None]:
-    """Name the owner of a damaged amendment in the error that stops its rebuild, and what else helps."""
+def _naming_owner(
+    owner: Manifest, owners: Mapping[str, Manifest], day: date, wanted: date | None = None
+) -> Iterator[None]:
+    """Name the owner of a damaged amendment in the error that stops its rebuild, and what else helps.
+
+    `wanted` is the day that is to be built in the end, if it is another than the one that lost the amendment.
+    """
     try:
         yield
     except KafkaDailyError as stopped:
         targets = [target for target, manifest in owners.items() if manifest is owner]
         files = f"{', '.join(targets[:9])}{' and more' if len(targets) > 9 else ''}"
-        again = f"build {day} again (`run --date {day} --force`)."
+        again = f"build {wanted or day} again (`run --date {wanted or day} --force`)."
         gone = isinstance(stopped, OffsetsLost | TopicChanged)
         raise type(stopped)(
             expected=f"{owner.day.date}, which brought late rows to {day} that are damaged, to be built "
@@ -192,10 +208,18 @@ def _naming_owner(owner: Manifest, owners: Mapping[str, Manifest], day: date) ->
         ) from stopped
 
 
-def _require_intact(pipeline: Pipeline, owners: Mapping[str, Manifest]) -> None:
+def _require_owners_known(pipeline: Pipeline, owners: Mapping[str, Manifest], day: date) -> None:
+    """Check that the days can be rebuilt which must follow the day itself, whose folder is gone."""
+    for owner in owners.values():
+        with _naming_owner(owner, owners, day):
+            _recorded_rules(owner)
+            require_retained(pipeline, owner.spans)
+
+
+def _require_intact(lake: Lake, owners: Mapping[str, Manifest]) -> None:
     for target, owner in owners.items():
         raise LedgerBroken(
-            expected=f"{pipeline.lake.place(target)} as {owner.day.date} has just brought it",
+            expected=f"{lake.place(target)} as {owner.day.date} has just brought it",
             found="another file, or none",
             do="The old day stays. Look at the disk, then build the day again.",
         )
@@ -236,13 +260,6 @@ def _require_nothing_accepted(pipeline: Pipeline, history: History) -> None:
             found=" ".join(options),
             do="Leave the option out: what the day's own run accepted holds still.",
         )
-
-
-def _plan_again(
-    pipeline: Pipeline, history: History, recorded: RecordedDay, contract: Contract | None
-) -> PlannedRun:
-    plan = _plan_recorded_spans(pipeline, history, recorded, contract)
-    return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
 
 
 def _plan_anew(pipeline: Pipeline, history: History) -> PlannedRun:
@@ -319,55 +336,66 @@ def _extend(span: Span, pending: Offsets, held: tuple[int, int], last_stable: in
     )
 
 
-def _plan_recorded_spans(
+def _plan_again(
     pipeline: Pipeline, history: History, recorded: RecordedDay, contract: Contract | None
-) -> DayPlan:
+) -> PlannedRun:
     """Return a plan that reads the recorded spans again, under a contract or under that of the config."""
+    old = recorded.plan
     described = pipeline.broker().describe(pipeline.settings.topic)
-    topic = recorded.consumed.topic
-    if described.identity != topic:
+    if described.identity != old.topic:
         raise TopicChanged(
-            expected=f"topic {topic.name} with id {topic.topic_id} in cluster {topic.cluster_id}",
+            expected=f"topic {old.topic.name} with id {old.topic.topic_id} in cluster {old.topic.cluster_id}",
             found=f"id {described.identity.topic_id} in cluster {described.identity.cluster_id}",
             do="The old day stays. What the old topic held cannot be read again: restore it from a backup.",
         )
     policy = after_compaction(described.cleanup_policy, history.policy)
     if recorded.manifest is None and is_compacted(policy) is not False:
         raise _compacted(policy)
-    require_retained(pipeline, recorded.spans)
-    earlier = history.earlier
-    old = recorded.manifest.accepted if recorded.manifest else Accepted()
-    contract = contract or pipeline.settings.rules.contract(
-        pipeline.settings.day.zone, (earlier or (recorded.day,))[0].date
-    )
+    require_retained(pipeline, old.spans)
+    contract = contract or pipeline.settings.rules.contract(pipeline.settings.day.zone, old.first.date)
     changes = accepted_changes(
         pipeline,
-        recorded.contract,
+        old.contract,
         contract,
-        expected=f"the contract of {recorded.day.date}",
+        old.day.date,
         do="Undo the change, or decode the day again under the new contract with --accept-contract.",
     )
-    new = [change.text for change in changes if change.text not in old.contract]
-    return recorded.plan(
-        earlier=earlier,
-        contract=contract,
-        accepted=replace(old, contract=(*old.contract, *new)),
-        cleanup_policy=policy,
-    )
+    new = [change.text for change in changes if change.text not in old.accepted.contract]
+    accepted = replace(old.accepted, contract=(*old.accepted.contract, *new))
+    plan = replace(old, contract=contract, accepted=accepted, cleanup_policy=policy)
+    return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
+
+
+def _audit(
+    pipeline: Pipeline,
+    plan: DayPlan,
+    result: TaskResult,
+    staged: str,
+    history: History,
+    recorded: RecordedDay | None,
+) -> Audited:
+    """Audit the rebuilt day, and compare it with what is recorded or left of the old one."""
+    few_invalid = recorded is None or plan.contract != recorded.plan.contract
+    audited = audit_day(pipeline, plan, result, staged, few_invalid=few_invalid)
+    if recorded:
+        require_same_verdicts(audited, recorded)
+        audited = with_recorded_anchors(audited, recorded)
+    require_delivered_again(pipeline.lake, history, audited.gaps)
+    return audited
 
 
 def _exchange(
     pipeline: Pipeline,
     staged: str,
     audited: Audited,
+    history: History,
     carried_over: CarriedOver,
     started: datetime,
-    *,
-    amend: bool,
 ) -> Manifest:
     from jobs.day.commit import recommit
 
     options = file_options(pipeline, audited.plan)
+    require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
     files = carried_over.new_files(pipeline.lake, audited.files, f"{staged}/kept", options)
-    stamp = run_stamp(pipeline, started)
-    return recommit(pipeline.lake, staged, audited, files, carried_over, stamp, amend=amend)
+    amend = bool(carried_over.lost) or (not history.known and pipeline.amends)
+    return recommit(pipeline.lake, staged, audited, files, carried_over, pipeline.stamp(started), amend=amend)

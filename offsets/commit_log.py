@@ -20,7 +20,7 @@ from offsets.days import ONE_DAY, Day, days_of, with_next
 from offsets.errors import ConfigError, DayExists, EarlierDayMissing, LedgerBroken
 from offsets.expired import ExpiredDay, from_text
 from offsets.manifest import Manifest
-from offsets.manifest_text import from_json
+from offsets.manifest_text import from_json, require_lists
 
 T = TypeVar("T")
 
@@ -160,6 +160,23 @@ def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
     return manifest
 
 
+def read_intact(reader: LedgerReader, day: date) -> Manifest | None:
+    """Read a day's manifest and the sets that it names; None if they are damaged or gone.
+
+    Raises:
+        LedgerBroken: a newer version wrote it.
+    """
+    try:
+        manifest = read_manifest(reader, day)
+        if manifest:
+            require_lists(manifest)
+    except (LedgerBroken, DayExists) as error:
+        if "format" in error.facts:  # not damaged: a newer version wrote it
+            raise
+        return None
+    return manifest
+
+
 def read_ledger(reader: LedgerReader) -> Ledger:
     """Read the last two manifests, and check that no day before them is missing.
 
@@ -174,22 +191,15 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     if not newest_two:
         return Ledger(())
     newest = newest_two[-1]
-    if newest.earlier is None:
-        return _read_whole_chain(reader)
-    days = (*days_of(newest.earlier), newest.day)
-    require_first(dates[0], days[0].date, expired)
-    require_first(dates[0], newest.contract.first_day, expired)
-    policy = policy_of(manifest.cleanup_policy for manifest in newest_two)
-    return Ledger(days, replace(newest, cleanup_policy=policy), expired)
-
-
-def _read_whole_chain(reader: LedgerReader) -> Ledger:
-    """Read all manifests, since those of older formats record only their own day."""
-    days, newest, policy = list[Day](), None, None
-    for newest in read_chain(reader):
-        days.append(newest.day)
-        policy = after_compaction(newest.cleanup_policy, policy)
-    return Ledger(tuple(days), replace(newest, cleanup_policy=policy) if newest else None)
+    if newest.earlier is None:  # manifests of older formats record only their own day
+        recorded = [(manifest.day, manifest.cleanup_policy) for manifest in read_chain(reader)]
+        days, policies = zip(*recorded, strict=True)
+    else:
+        days = (*days_of(newest.earlier), newest.day)
+        policies = tuple(manifest.cleanup_policy for manifest in newest_two)
+    for first in (days[0].date, newest.contract.first_day):
+        require_first(dates[0], first, expired)
+    return Ledger(days, replace(newest, cleanup_policy=policy_of(policies)), expired)
 
 
 def policy_of(policies: Iterable[str | None]) -> str | None:
@@ -215,7 +225,7 @@ def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
             if before:
                 check_link(before, manifest)
             else:
-                check_first(manifest)
+                require_first(manifest.day.date, manifest.contract.first_day)
             yield manifest
             before = manifest
 
@@ -331,15 +341,6 @@ def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
     for before, after in pairwise(manifests):
         check_link(before, after)
     return manifests
-
-
-def check_first(oldest: Manifest) -> None:
-    """Check that the oldest day present is the lake's first day, which its contract names.
-
-    Raises:
-        LedgerBroken: days before it were removed.
-    """
-    require_first(oldest.day.date, oldest.contract.first_day)
 
 
 def require_first(oldest: date, first: date | None, expired: ExpiredDay | None = None) -> None:

@@ -51,8 +51,11 @@ def midnight(day: date, zone: str) -> datetime:
 
 
 def date_in(zone: str, instant: datetime) -> date:
-    """Return the date that a zone has at an instant."""
-    return instant.astimezone(ZoneInfo(zone)).date()
+    """Return the date that a zone has at an instant, or UTC's where the zone's lies outside the calendar."""
+    try:
+        return instant.astimezone(ZoneInfo(zone)).date()
+    except OverflowError:  # sentinels of many programs: 0001-01-01T00:00Z and 9999-12-31T23:59Z
+        return instant.date()
 
 
 def day_in(zone: str, day: date) -> Day:

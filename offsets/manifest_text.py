@@ -49,6 +49,12 @@ def lists_of(manifest: Manifest) -> bytes:
     return b"".join(lists.texts)
 
 
+def texts_of(manifest: Manifest) -> dict[str, bytes]:
+    """Return the text files of a day: the list file, if there are long sets, and last the manifest."""
+    lists = lists_of(manifest)
+    return {**({LISTS_NAME: lists} if lists else {}), MANIFEST_NAME: to_json(manifest)}
+
+
 def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest:
     """Read a manifest's text; `read` reads its long sets later, when they are used.
 

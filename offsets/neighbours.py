@@ -19,68 +19,31 @@ from offsets.commit_log import (
     check_link,
     kept_days,
     policy_of,
+    read_intact,
     read_linked,
     read_manifest,
     require_first,
     require_not_expired,
 )
-from offsets.contract import Accepted, Contract
-from offsets.day_plan import DayPlan, EndFrom, Evidence, PartitionStart, Span, StartFrom
+from offsets.contract import Accepted
+from offsets.day_plan import DayPlan, EndFrom, Evidence, Span, StartFrom
 from offsets.days import ONE_DAY, Day, days_of
-from offsets.errors import ConfigError, DayExists, LedgerBroken
+from offsets.errors import ConfigError, LedgerBroken
 from offsets.manifest import Manifest
-from offsets.manifest_text import require_lists
 from offsets.plan import offsets_to_read
 from offsets.ranges import Offsets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedDay:
-    """All that is recorded of a committed day; `manifest` is None if only its neighbours record it."""
+    """All that is recorded of a committed day; `manifest` is None if only its neighbours record it.
 
-    day: Day
-    contract: Contract
-    consumed: Checkpoint
-    spans: tuple[Span, ...]
+    `plan` reads the recorded spans again, `next` is the checkpoint with which the day ended.
+    """
+
+    plan: DayPlan
     next: Checkpoint
-    first_offsets: tuple[PartitionStart, ...]
     manifest: Manifest | None
-
-    def plan(
-        self,
-        *,
-        earlier: tuple[Day, ...],
-        contract: Contract,
-        accepted: Accepted,
-        cleanup_policy: str | None,
-    ) -> DayPlan:
-        """Return the plan that reads the recorded spans again."""
-        return DayPlan(
-            day=self.day,
-            topic=self.consumed.topic,
-            contract=contract,
-            accepted=accepted,
-            consumed=self.consumed,
-            earlier=earlier,
-            spans=self.spans,
-            first_offsets=self.first_offsets,
-            cleanup_policy=cleanup_policy,
-            headroom_hours=None,
-            risks=(),
-        )
-
-    @classmethod
-    def of(cls, manifest: Manifest) -> RecordedDay:
-        """Return what a day's own manifest records."""
-        return cls(
-            day=manifest.day,
-            contract=manifest.contract,
-            consumed=manifest.consumed,
-            spans=manifest.spans,
-            next=manifest.next,
-            first_offsets=manifest.first_offsets,
-            manifest=manifest,
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +83,28 @@ class History:
         Raises:
             LedgerBroken: the day's own manifest is gone, and its neighbours do not record what it held.
         """
-        return RecordedDay.of(self.own) if self.own else self._from_neighbours()
+        if self.own is None:
+            return self._from_neighbours()
+        plan = self._plan(self.own, self.own.day, self.own.accepted, self.own.consumed, self.own.spans)
+        return RecordedDay(plan=plan, next=self.own.next, manifest=self.own)
+
+    def _plan(
+        self, of: Manifest, day: Day, accepted: Accepted, consumed: Checkpoint, spans: tuple[Span, ...]
+    ) -> DayPlan:
+        """Return the plan that reads spans again, under the contract and first offsets of a manifest."""
+        return DayPlan(
+            day=day,
+            topic=consumed.topic,
+            contract=of.contract,
+            accepted=accepted,
+            consumed=consumed,
+            earlier=self.earlier,
+            spans=spans,
+            first_offsets=of.first_offsets,
+            cleanup_policy=self.policy,
+            headroom_hours=None,
+            risks=(),
+        )
 
     def _from_neighbours(self) -> RecordedDay:
         if self.before is None or not self.after:
@@ -137,23 +121,19 @@ class History:
                 do="Restore the day's folder from a backup.",
             )
         begins = {start.partition: start.offset for start in after.first_offsets}
-        consumed = tuple(
+        starts = tuple(
             before.next.of(part.partition) or _new_partition(part.partition, begins)
             for part in after.consumed.partitions
         )
-        return RecordedDay(
-            day=days_of(after.earlier)[-1]
+        day = (
+            days_of(after.earlier)[-1]
             if after.earlier
-            else Day(date=self.date, zone=after.day.zone, start=before.day.end, end=after.day.start),
-            contract=after.contract,
-            consumed=Checkpoint(topic=after.consumed.topic, partitions=consumed),
-            spans=tuple(
-                _recorded_span(old, new) for old, new in zip(consumed, after.consumed.partitions, strict=True)
-            ),
-            next=after.consumed,
-            first_offsets=after.first_offsets,
-            manifest=None,
+            else Day(date=self.date, zone=after.day.zone, start=before.day.end, end=after.day.start)
         )
+        consumed = Checkpoint(topic=after.consumed.topic, partitions=starts)
+        spans = tuple(map(_recorded_span, starts, after.consumed.partitions))
+        plan = self._plan(after, day, Accepted(), consumed, spans)
+        return RecordedDay(plan=plan, next=after.consumed, manifest=None)
 
 
 def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> History:
@@ -169,7 +149,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     days, expired = kept_days(reader)
     require_not_expired(day, expired)
     if days and day < days[0]:
-        oldest = _read_own(reader, days[0])
+        oldest = read_intact(reader, days[0])
         require_first(days[0], oldest.contract.first_day if oldest else None, expired)
     entered = reader.entries()
     if day in entered and (not days or day - days[-1] > ONE_DAY):
@@ -180,11 +160,11 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
             found=f"{day}, and {f'days from {days[0]} to {days[-1]}' if days else 'an empty lake'}",
             do="Run the day without --force.",
         )
-    own = _read_own(reader, day)
+    own = read_intact(reader, day)
     older = [other_day for other_day in days if other_day < day]
     if own is None:
-        _require_neighbours(reader, day, {*days, *entered})
         _require_folders(reader, day, older)
+        _require_neighbours(reader, day, {*days, *entered})
     before = read_manifest(reader, older[-1]) if older else None
     after, policies = _keep_needed(
         _read_later(reader, day, [other_day for other_day in days if other_day > day]), day
@@ -195,7 +175,8 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
             check_link(first, second)
     linked = _read_older(reader, day, older, own, (before, *after))
     earlier = _earlier_bounds(day, linked, before, own, after)
-    require_first(min(days[0], day), _first_day(day, earlier, (own, before, *after)), expired)
+    first_day = _first_day(day, earlier, (own, before, *after))
+    require_first(min(days[0], day), first_day, expired)
     manifests = (manifest for manifest in (*linked, before, own) if manifest)
     policy = policy_of([*(manifest.cleanup_policy for manifest in manifests), *policies])
     return History(date=day, earlier=earlier, before=before, own=own, after=after, policy=policy)
@@ -209,7 +190,7 @@ def _read_later(reader: LedgerReader, day: date, days: list[date]) -> Iterator[M
     """
     whole, before = reader.has_day(day), None
     for later in days:
-        if manifest := read_manifest(reader, later) if whole else _read_own(reader, later):
+        if manifest := read_manifest(reader, later) if whole else read_intact(reader, later):
             if before and (whole or later == before.day.date + ONE_DAY):
                 check_link(before, manifest)
             yield manifest
@@ -255,7 +236,7 @@ def _read_older(
     """
     if any(manifest.earlier is not None for manifest in (own, *others) if manifest):
         return []
-    unread = (older_day for older_day in older if own is None and _read_own(reader, older_day) is None)
+    unread = (older_day for older_day in older if own is None and read_intact(reader, older_day) is None)
     if lost := next(unread, None):  # each of the two days needs the other one's manifest to be rebuilt
         raise LedgerBroken(
             expected=f"all days before {day} to have a manifest, since none records the bounds of others",
@@ -283,23 +264,10 @@ def _earlier_bounds(
     return tuple(manifest.day for manifest in linked)
 
 
-def _read_own(reader: LedgerReader, day: date) -> Manifest | None:
-    """Read the day's own manifest; None if it is damaged or gone."""
-    try:
-        manifest = read_manifest(reader, day)
-        if manifest:
-            require_lists(manifest)
-    except (LedgerBroken, DayExists) as error:
-        if "format" in error.facts:  # not damaged: a newer version wrote it
-            raise
-        return None
-    return manifest
-
-
 def _require_neighbours(reader: LedgerReader, day: date, days: Collection[date]) -> None:
     """Check that the neighbours of a day without a manifest can be read: only they record what it held."""
     for neighbour in sorted(days):
-        if abs(neighbour - day) == ONE_DAY and _read_own(reader, neighbour) is None:
+        if abs(neighbour - day) == ONE_DAY and read_intact(reader, neighbour) is None:
             raise _two_in_a_row(day, f"neither it nor {neighbour} has a manifest that can be read")
 
 

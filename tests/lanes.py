@@ -1,6 +1,7 @@
 """Runs the types' checks and all tests at once, in lanes that take about as long.
 
 Each lane is one command; the tests' three are plain pytest, so that one of them has the one session of Spark.
+The one with Spark is the longest, so that the others let it go first.
 One lane is shown at a time, as it goes, and the failures of all again at the end. A signal reaches every lane
 as Ctrl-C would, SIGKILL of this process too. Never leaves a process behind: a lane that hangs is killed with
 all that it started.
@@ -33,29 +34,38 @@ FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) \S+\.py\b.*", re.MULTILINE)
 RESULT: Final = re.compile(r"^=*\s*(\d+ \w+.* in \d[\d.]*s\b.*?)\s*=*$", re.MULTILINE)
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST: Final = (sys.executable, "-m", "pytest")
+BESIDE_UNIT: Final = ("tests", "--ignore=tests/unit")
 BIN: Final = Path(sys.executable).parent
 PR_SET_PDEATHSIG: Final = 1
 """Linux's prctl(2): which signal a process gets when its parent ends. Kept by exec, not by fork."""
+AUTOGROUP: Final = Path("/proc/self/autogroup")
+"""Linux shares the cores between sessions first: niceness counts within one, and each has its own here."""
+PATIENT: Final = 5
+"""The niceness of a lane that ends before the longest: a third of its share where both want a core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lane:
-    """A command. One of tests fails where none of them passed; one alone writes the report about brokers."""
+    """A command. One of tests fails where none of them passed; one alone writes the report about brokers.
+
+    `nice` is how far it stands back behind the others.
+    """
 
     name: str
     command: Sequence[str]
     tests: bool = True
     report: bool = False
+    nice: int = 0
 
 
 LANES: Final = (
     # no shell before them: it would take the signal of our death for itself
-    Lane(name="types", command=(str(BIN / "mypy"),), tests=False),
-    Lane(name="imports", command=(str(BIN / "lint-imports"),), tests=False),
+    Lane(name="types", command=(str(BIN / "mypy"),), tests=False, nice=PATIENT),
+    Lane(name="imports", command=(str(BIN / "lint-imports"),), tests=False, nice=PATIENT),
     # each test is in one of the three, by its folder and its marker, so that none is forgotten
-    Lane(name="unit", command=(*PYTEST, "tests/unit", "-m", "not spark")),
-    Lane(name="faults", command=(*PYTEST, "tests", "--ignore=tests/unit", "-m", "not spark")),
-    Lane(name="Spark", command=(*PYTEST, "tests", "-m", "spark"), report=True),
+    Lane(name="unit", command=(*PYTEST, "tests/unit"), nice=PATIENT),
+    Lane(name="faults", command=(*PYTEST, *BESIDE_UNIT, "-m", "not spark"), nice=PATIENT),
+    Lane(name="Spark", command=(*PYTEST, *BESIDE_UNIT, "-m", "spark"), report=True),
 )
 
 
@@ -134,11 +144,15 @@ def end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def bound_to(parent: int) -> Callable[[], None]:
-    """Return what a new process calls first, to get Ctrl-C's signal should its parent be killed."""
+def bound_to(parent: int, nice: int) -> Callable[[], None]:
+    """Return what a new process calls first: it is nice, and gets Ctrl-C's signal if its parent is killed."""
     prctl = ctypes.CDLL(None).prctl
 
     def bind() -> None:
+        if nice:
+            os.nice(nice)
+            with suppress(OSError):  # a kernel without it, or one whose /proc is read-only
+                AUTOGROUP.write_text(str(nice))
         prctl(PR_SET_PDEATHSIG, int(signal.SIGINT))
         if os.getppid() != parent:  # it was killed before that
             os._exit(1)
@@ -161,7 +175,7 @@ def start(lane: Lane, folder: Path) -> Iterator[Started]:
             stdout=file,
             stderr=file,
             start_new_session=True,
-            preexec_fn=bound_to(os.getpid()),
+            preexec_fn=bound_to(os.getpid(), lane.nice),
         ) as process,
     ):
         try:

@@ -42,7 +42,7 @@ def common(context: typer.Context, config: Config = None, version: options.Versi
     if config:  # --config may stand before the command, or after it
         context.default_map = {
             command: {"config": [*map(str, config)]}
-            for command in ("plan", "run", "status", "verify", "show", "clean")
+            for command in ("plan", "run", "status", "verify", "init", "show", "clean")
         }
 
 
@@ -168,15 +168,36 @@ def verify(
             json_documents.print_document(result)
 
 
-@app.command(epilog=help.example("init --topic orders --bootstrap kafka-1:9092"))
+@app.command(
+    epilog=help.example(
+        "init --topic orders --bootstrap kafka-1:9092", "init --topic orders --config conf/cluster.yaml"
+    )
+)
 def init(
     topic: Annotated[str, typer.Option("--topic", help="The topic that is sampled.")],
     bootstrap: Annotated[
-        str, typer.Option("--bootstrap", metavar="HOST:PORT", help="Where the cluster is asked.")
-    ],
+        str | None,
+        typer.Option(
+            "--bootstrap", metavar="HOST:PORT", help="Where the cluster is asked.", show_default=False
+        ),
+    ] = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--config",
+            metavar="FILE",
+            readable=False,
+            help="A YAML whose `kafka` section is taken: for a cluster with TLS or a login.",
+            show_default=False,
+        ),
+    ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", help="The file that is written; default: TOPIC.yaml.", show_default=False),
+        typer.Option(
+            "--out",
+            help="The file that is written; default: TOPIC.yaml, beside --config.",
+            show_default=False,
+        ),
     ] = None,
     zone: Annotated[str, typer.Option("--zone", help="The zone of a day.")] = "UTC",
     json: Json = False,
@@ -187,9 +208,12 @@ def init(
         from jobs.context import open_broker
         from jobs.first_look.init import init as propose
 
-        name, servers, of_day = first_look.checked(topic, bootstrap, zone)
-        with open_broker(servers, first_look.TIMEOUT) as reader:
-            proposed = propose(reader, name, servers, out or Path(f"{name}.yaml"), of_day)
+        name, of_day = first_look.checked(topic, zone)
+        base = options.one_config(config)
+        path = out or (base.parent if base else Path()) / f"{name}.yaml"
+        kafka = first_look.cluster(bootstrap, base, path.parent)
+        with open_broker(kafka.settings) as reader:
+            proposed = propose(reader, name, kafka.written, path, of_day)
         json_documents.print_document(proposed) if json else first_look.proposed(proposed)
 
 

@@ -5,21 +5,22 @@ Formats only: reads neither lake nor broker.
 
 from __future__ import annotations
 
+import os
 import re
-from datetime import timedelta
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from jobs.cli.console import out
 from offsets.errors import ConfigError
 
 if TYPE_CHECKING:
+    from jobs.config import KafkaPart
     from jobs.first_look.init import Proposed
     from jobs.first_look.show import ShownRecord
     from jobs.record.text import BytesText
 
 NAME_WIDTH: Final = 12
-TIMEOUT: Final = timedelta(seconds=30)
-"""How long a broker that does not answer is tried by `init`."""
 
 
 def coordinate(text: str) -> tuple[int, int]:
@@ -33,22 +34,45 @@ def coordinate(text: str) -> tuple[int, int]:
     )
 
 
-def checked(topic: str, bootstrap: str, zone: str) -> tuple[str, str, str]:
-    """Return the options of `init` as the configuration reads them; raise ConfigError for a wrong one."""
+def checked(topic: str, zone: str) -> tuple[str, str]:
+    """Return options of `init` as the configuration reads them; raise ConfigError for a wrong one."""
     from jobs.config import fields
 
-    values = []
-    for option, value, read, expected in (
-        ("--topic", topic, fields.topic_name, "the name of a topic such as orders"),
-        ("--bootstrap", bootstrap, fields.servers, "host:port, or several with commas"),
-        ("--zone", zone, fields.zone, "a zone such as Europe/Amsterdam or UTC"),
-    ):
-        try:
-            values.append(read(value))
-        except fields.InvalidValue as invalid:
-            found = f"{value} ({invalid.hint})" if invalid.hint else value
-            raise ConfigError(expected=f"{option}: {expected}", found=found, do="Correct it.") from None
-    return values[0], values[1], values[2]
+    name = _option("--topic", topic, fields.topic_name, "the name of a topic such as orders")
+    return name, _option("--zone", zone, fields.zone, "a zone such as Europe/Amsterdam or UTC")
+
+
+def cluster(bootstrap: str | None, path: Path | None, folder: Path) -> KafkaPart:
+    """Return where `init` samples: the address that is given, or a config's `kafka` section.
+
+    Raises:
+        ConfigError: there is neither, or both, or it is wrong.
+    """
+    from jobs.config import KafkaPart, KafkaSettings, fields, load_kafka
+    from jobs.config.schema import KafkaSection
+
+    if path and not bootstrap:
+        return load_kafka(path, folder, os.environ)
+    if path or not bootstrap:
+        raise ConfigError(
+            expected="--bootstrap HOST:PORT, or --config FILE, whose `kafka` section is taken",
+            found="both" if bootstrap else "neither",
+            do="Give one of them.",
+        )
+    servers = _option("--bootstrap", bootstrap, fields.servers, "host:port, or several with commas")
+    timeout, client = KafkaSection.model_fields["timeout"].default, {"bootstrap.servers": servers}
+    settings = KafkaSettings(bootstrap_servers=servers, timeout=timeout, client=client, spark={})
+    return KafkaPart(settings=settings, written={"bootstrap_servers": servers})
+
+
+def _option(option: str, value: str, read: Callable[[str], str], expected: str) -> str:
+    from jobs.config.fields import InvalidValue
+
+    try:
+        return read(value)
+    except InvalidValue as invalid:
+        found = f"{value} ({invalid.hint})" if invalid.hint else value
+        raise ConfigError(expected=f"{option}: {expected}", found=found, do="Correct it.") from None
 
 
 def proposed(result: Proposed) -> None:

@@ -28,6 +28,7 @@ Config = Annotated[
     list[Path] | None,
     typer.Option(
         "--config",
+        metavar="FILE",
         readable=False,  # whoever reads the file reports why it cannot be read
         help="The topic's YAML; for `run` also several, or a folder of them; default: $KAFKA_DAILY_CONFIG.",
         show_default=False,

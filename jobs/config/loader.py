@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
+from typing import Final
 
 from jobs.config.checks import check, file_sizes, invalid, rules
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
-from jobs.config.schema import ConfigFile, DaySection, Evolve, InvalidSection, Late
-from jobs.config.secrets import References, ResolvedText, Secret, Unresolved
+from jobs.config.schema import ConfigFile, DaySection, Evolve, InvalidSection, KafkaSection, Late
+from jobs.config.secrets import References, ResolvedText, Secret, Unresolved, is_reference
 from jobs.config.security import ClientOptions, Options, client_options
 from jobs.config.strict_yaml import NotYaml, Tree, parse
 from jobs.record.rules import Rules
@@ -23,7 +24,10 @@ from offsets.errors import ConfigError
 
 CONFIG_VARIABLE = "KAFKA_DAILY_CONFIG"
 
+CORRECT: Final = "Correct what is listed and run again; conf/example.yaml shows every key."
+
 _SECURITY = ("kafka", "security")
+_PASSWORDS = ("password", "key_password")
 _HIDDEN = frozenset({"username", "password", "key_password"})
 
 
@@ -38,6 +42,14 @@ class KafkaSettings:
     timeout: timedelta
     client: Options = field(repr=False)
     spark: Options = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KafkaPart:
+    """The `kafka` section alone: checked, and as it is `written`, with its references."""
+
+    settings: KafkaSettings
+    written: Mapping[str, Tree] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,11 +87,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     """Read the configuration at `path`, else at $KAFKA_DAILY_CONFIG; raise ConfigError with every problem."""
     file = _find(path, environ)
     problems = Problems()
-    try:
-        tree = parse(_text(file), problems)
-    except NotYaml as error:
-        problems.add((), str(error))
-        raise _wrong(file, problems) from None
+    tree = _tree(file, problems)
     folder = file.parent.absolute()
     filled = _fill(tree, (), References(folder, environ), problems)
     config = read(ConfigFile, filled, problems)
@@ -88,6 +96,48 @@ def load(path: Path | None, environ: Mapping[str, str]) -> Settings:
     if problems:
         raise _wrong(file, problems)
     return _settings(file, config, options)
+
+
+def load_kafka(file: Path, folder: Path, environ: Mapping[str, str]) -> KafkaPart:
+    """Read the `kafka` section of a YAML, for a config that will lie in `folder`, and nothing else of it.
+
+    Raises:
+        ConfigError: it has problems, or holds a password itself.
+    """
+    noted = Problems()
+    tree = _tree(file, noted)
+    written = tree.get("kafka") if isinstance(tree, dict) else None
+    problems = Problems({path: problem for path, problem in noted.items() if path[:1] == ("kafka",)})
+    filled = _fill(written, ("kafka",), References(folder.absolute(), environ), problems)
+    section = read(KafkaSection, filled, problems, ("kafka",))
+    options = client_options(section.security, folder.absolute(), problems)
+    _refuse_passwords(written, problems)
+    if problems:
+        do = (
+            f"Correct what is listed and run again; its paths count from {folder}, where the config will lie."
+        )
+        raise _wrong(file, problems, do)
+    return KafkaPart(settings=_kafka(section, options), written=written if isinstance(written, dict) else {})
+
+
+def _refuse_passwords(kafka: Tree, problems: Problems) -> None:
+    """Note each password that would be copied into another file."""
+    security = kafka.get("security") if isinstance(kafka, dict) else None
+    for key, value in security.items() if isinstance(security, dict) else ():
+        if key in _PASSWORDS and isinstance(value, str) and not is_reference(value):
+            problems.add(
+                (*_SECURITY, key),
+                "expected a reference, since this section is copied into another file, found a hidden value; "
+                "write ${env:NAME} or ${file:PATH}",
+            )
+
+
+def _tree(file: Path, problems: Problems) -> Tree:
+    try:
+        return parse(_text(file), problems)
+    except NotYaml as error:
+        problems.add((), str(error))
+        raise _wrong(file, problems) from None
 
 
 def _find(path: Path | None, environ: Mapping[str, str]) -> Path:
@@ -116,7 +166,7 @@ def _text(file: Path) -> str:
         raise NotYaml("the file is not UTF-8 text") from None
 
 
-def _wrong(file: Path, problems: Problems) -> ConfigError:
+def _wrong(file: Path, problems: Problems, do: str = CORRECT) -> ConfigError:
     lines = "\n".join(
         f"  {dotted(path)}: {problem}" if path else f"  {problem}" for path, problem in problems.items()
     )
@@ -124,7 +174,7 @@ def _wrong(file: Path, problems: Problems) -> ConfigError:
     return ConfigError(
         expected="a valid configuration",
         found=f"{count}:\n{lines}\nin {file}",
-        do="Correct what is listed and run again; conf/example.yaml shows every key.",
+        do=do,
         problems=[{"path": dotted(path), "problem": problem} for path, problem in problems.items()],
     )
 
@@ -157,18 +207,11 @@ def _hidden(text: str, path: KeyPath) -> str | Secret:
 
 
 def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Settings:
-    servers = config.kafka.bootstrap_servers
-    java = {"bootstrap.servers": servers, **options.java}
     target, smallest = file_sizes(config)
     return Settings(
         path=file,
         topic=config.topic,
-        kafka=KafkaSettings(
-            bootstrap_servers=servers,
-            timeout=config.kafka.timeout,
-            client={"bootstrap.servers": servers, **options.librdkafka},
-            spark={f"kafka.{name}": value for name, value in java.items()},
-        ),
+        kafka=_kafka(config.kafka, options),
         day=config.day,
         rules=rules(config),
         lake=LakeSettings(
@@ -183,4 +226,15 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         late=config.late,
         evolve=config.record.evolve,
         spark={key: str(value) for key, value in config.spark.items()},
+    )
+
+
+def _kafka(section: KafkaSection, options: ClientOptions) -> KafkaSettings:
+    servers = section.bootstrap_servers
+    java = {"bootstrap.servers": servers, **options.java}
+    return KafkaSettings(
+        bootstrap_servers=servers,
+        timeout=section.timeout,
+        client={"bootstrap.servers": servers, **options.librdkafka},
+        spark={f"kafka.{name}": value for name, value in java.items()},
     )

@@ -37,6 +37,12 @@ class Unresolved(ValueError):
     """A reference without a value; the message holds the reason, and no value."""
 
 
+def is_reference(text: str) -> bool:
+    """Return whether a text is one reference and nothing else."""
+    match = _REFERENCE.fullmatch(text)
+    return match is not None and not match["literal"]
+
+
 class References:
     """Replaces references by values from one environment, and from files relative to one folder."""
 

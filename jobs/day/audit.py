@@ -6,22 +6,15 @@ The results of the tasks are compared with the files, which are read again, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from jobs.record.decode import NO_VALUE
-from jobs.task.result import (
-    UNFILED,
-    ReadBack,
-    TaskResult,
-    WrittenFile,
-    joined_by_partition,
-    summed,
-    summed_causes,
-)
-from offsets.checkpoint import Anchor, Checkpoint
+from jobs.task.result import ReadBack, TaskResult, WrittenFile, audit_failed, each_once, joined_by_partition
+from offsets.checkpoint import Checkpoint
 from offsets.day_plan import DayPlan, Span
-from offsets.errors import AuditFailed, TooManyInvalid
+from offsets.errors import TooManyInvalid
 from offsets.instants import micros
 from offsets.manifest import CauseCount, Gaps, Tally
 from offsets.plan import IF_COMPACTED, next_checkpoint
@@ -44,6 +37,13 @@ class Audited:
     files: tuple[WrittenFile, ...]
     next: Checkpoint
 
+    @property
+    def transactional(self) -> bool | None:
+        """Whether gaps show transactions: a log that is not compacted has no other gaps; None if unknown."""
+        if not any(len(gap.offsets) for gap in self.gaps):
+            return False
+        return True if self.plan.compacted is False else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InvalidMessage:
@@ -56,57 +56,46 @@ class InvalidMessage:
 
 def audit(
     plan: DayPlan,
-    results: Sequence[TaskResult],
+    result: TaskResult,
     files: Sequence[WrittenFile],
     read: Callable[[WrittenFile], ReadBack],
 ) -> Audited:
-    """Check that plan, results and files agree; `read` reads a file again.
+    """Check that plan, joined results and files agree; `read` reads a file again.
 
     Raises:
         AuditFailed: they do not agree.
     """
-    delivered = _joined("delivered", [result.delivered for result in results])
-    unfiled = {
-        verdict: _joined(str(verdict), [result.unfiled.get(verdict, {}) for result in results])
-        for verdict in UNFILED
-    }
-    tally = summed(entry for result in results for entry in result.tally)
-    in_files = _offsets_in_files(plan, files, read)
+    verdicts = {**result.unfiled, **_offsets_in_files(plan, files, read)}
     gaps, missing, fates = [], 0, dict[int, Fates]()
     for span, checkpoint in zip(plan.spans, plan.consumed.partitions, strict=True):
-        received = delivered.pop(span.partition, Offsets())
+        received = result.delivered.get(span.partition, Offsets())
         gaps.append(Gaps(partition=span.partition, offsets=span.reads - received))
         missing += _check_pending(plan, span, checkpoint.pending, received)
         settled = received.within(span.from_offset, span.seen_until) - checkpoint.pending
         fates[span.partition] = {
             Verdict.ALREADY_SETTLED: settled,
-            **{
-                verdict: by_partition.get(span.partition, Offsets())
-                for verdict, by_partition in unfiled.items()
-            },
-            **in_files.get(span.partition, {}),
+            **{verdict: held.get(span.partition, Offsets()) for verdict, held in verdicts.items()},
         }
-        rows = {entry.verdict: entry.rows for entry in tally if entry.partition == span.partition}
+        rows = {entry.verdict: entry.rows for entry in result.tally if entry.partition == span.partition}
         _check_partition(span, delivered=received, fates=fates[span.partition], rows=rows)
-    planned = {span.partition for span in plan.spans}
-    counted = {entry.partition for entry in tally}
-    named = {partition for by_partition in unfiled.values() for partition in by_partition}
-    unplanned = (delivered.keys() | named | in_files.keys() | counted) - planned
-    if unplanned:
-        raise _failed("only partitions of the plan", f"records of partitions {sorted(unplanned)}")
+    counted = {entry.partition for entry in result.tally}
+    if unplanned := counted.union(result.delivered, *verdicts.values()) - fates.keys():
+        raise audit_failed("only partitions of the plan", f"records of partitions {sorted(unplanned)}")
     return Audited(
         plan=plan,
-        tally=tuple(replace(entry, digest=fates[entry.partition][entry.verdict].digest()) for entry in tally),
-        causes=summed_causes(cause for result in results for cause in result.causes),
+        tally=tuple(
+            replace(entry, digest=fates[entry.partition][entry.verdict].digest()) for entry in result.tally
+        ),
+        causes=result.causes,
         gaps=tuple(gaps),
         missing_pending=missing,
         files=tuple(files),
-        next=next_checkpoint(plan, unfiled[Verdict.LATER_DAY], _last_anchors(results)),
+        next=next_checkpoint(plan, result.unfiled.get(Verdict.LATER_DAY, {}), result.last),
     )
 
 
 def require_few_invalid(
-    results: Sequence[TaskResult],
+    result: TaskResult,
     limit: float,
     floor: int,
     shown: Callable[[Sequence[CauseCount]], InvalidMessage],
@@ -119,15 +108,15 @@ def require_few_invalid(
     Raises:
         TooManyInvalid: more are invalid than the limit, and than the floor or half of those with a value.
     """
-    tally = [entry for result in results for entry in result.tally]
-    invalid = _rows(tally, Verdict.INVALID)
-    new = sum(entry.rows for entry in tally) - _rows(tally, Verdict.ALREADY_SETTLED)
-    causes = summed_causes(cause for result in results for cause in result.causes)
-    empty = sum(cause.rows for cause in causes if cause.cause == NO_VALUE)
-    judged = new - _rows(tally, Verdict.SKIPPED) - empty
+    rows = Counter[Verdict]()
+    for entry in result.tally:
+        rows[entry.verdict] += entry.rows
+    invalid, new = rows[Verdict.INVALID], rows.total() - rows[Verdict.ALREADY_SETTLED]
+    empty = sum(cause.rows for cause in result.causes if cause.cause == NO_VALUE)
+    judged = new - rows[Verdict.SKIPPED] - empty
     if invalid <= limit * new or (invalid <= floor and 2 * (invalid - empty) <= judged):
         return
-    message = shown(causes)
+    message = shown(result.causes)
     raise TooManyInvalid(
         expected=f"at most {limit:.4%} of {new:,} records to be invalid (invalid.limit), or {floor:,} "
         "(invalid.floor) if those are not most of them",
@@ -140,22 +129,11 @@ def require_few_invalid(
     )
 
 
-def _rows(tally: Iterable[Tally], verdict: Verdict) -> int:
-    return sum(entry.rows for entry in tally if entry.verdict is verdict)
-
-
-def _joined(what: str, sets: Iterable[Mapping[int, Offsets]]) -> dict[int, Offsets]:
-    try:
-        return joined_by_partition(sets)
-    except ValueError as error:
-        raise _failed(f"each offset to be {what} once", str(error)) from None
-
-
 def _check_pending(plan: DayPlan, span: Span, pending: Offsets, delivered: Offsets) -> int:
     """Check that all pending offsets were delivered; on a compacted topic, count those that were not."""
     missing = pending - delivered
     if len(missing) and not plan.compacted:
-        raise _failed(
+        raise audit_failed(
             f"partition {span.partition} to deliver its {len(pending):,} pending offsets",
             f"{len(missing):,} of them missing, from {missing.first} on",
             IF_COMPACTED,
@@ -168,86 +146,63 @@ def _check_partition(span: Span, *, delivered: Offsets, fates: Fates, rows: Mapp
     where = f"partition {span.partition}"
     outside = delivered - span.reads
     if len(outside):
-        raise _failed(f"{where} to deliver what was asked for, {span.reads}", f"{outside} too")
+        raise audit_failed(f"{where} to deliver what was asked for, {span.reads}", f"{outside} too")
     rest = delivered
     for verdict, offsets in fates.items():
         if len(offsets - rest):
-            raise _failed(
+            raise audit_failed(
                 f"{where} to give each delivered record one fate", f"{verdict}: {offsets - rest} too many"
             )
         rest = rest - offsets
     for verdict in Verdict:
         expected, counted = len(fates.get(verdict, Offsets())), rows.get(verdict, 0)
         if counted != expected:
-            raise _failed(f"{where} to have {expected:,} rows {verdict}", f"{counted:,} in the tally")
+            raise audit_failed(f"{where} to have {expected:,} rows {verdict}", f"{counted:,} in the tally")
     if len(rest):
-        raise _failed(f"{where} to give each delivered record a fate", f"none for {rest}")
+        raise audit_failed(f"{where} to give each delivered record a fate", f"none for {rest}")
 
 
 def _offsets_in_files(
     plan: DayPlan, files: Sequence[WrittenFile], read: Callable[[WrittenFile], ReadBack]
-) -> dict[int, dict[Verdict, Offsets]]:
-    """Read all files again and return the offsets that they hold, by partition and verdict."""
-    held: dict[int, dict[Verdict, list[Offsets]]] = {}
+) -> dict[Verdict, dict[int, Offsets]]:
+    """Read all files again and return the offsets that they hold, by verdict and partition."""
+    held: dict[Verdict, list[dict[int, Offsets]]] = {}
     for file in files:
         try:
             reread = read(file)
         except (OSError, ValueError, KeyError) as error:
-            raise _failed(f"{file.path} to be readable", f"{type(error).__name__}: {error}") from error
+            raise audit_failed(f"{file.path} to be readable", f"{type(error).__name__}: {error}") from error
         _check_file(plan, file, reread)
-        for partition, offsets in reread.offsets.items():
-            held.setdefault(partition, {}).setdefault(file.verdict, []).append(offsets or Offsets())
-    return {
-        partition: {
-            verdict: _joined("filed", [{partition: offsets} for offsets in sets])[partition]
-            for verdict, sets in by_verdict.items()
-        }
-        for partition, by_verdict in held.items()
-    }
+        held.setdefault(file.verdict, []).append(_check_coordinates(file, reread))
+    with each_once("filed"):
+        return {verdict: joined_by_partition(sets) for verdict, sets in held.items()}
 
 
 def _check_file(plan: DayPlan, file: WrittenFile, reread: ReadBack) -> None:
     written = (file.rows, file.bytes, file.sha256, file.event_time_min, file.event_time_max)
     actual = (reread.rows, reread.bytes, reread.sha256, reread.event_time_min, reread.event_time_max)
     if written != actual:
-        raise _failed(f"{file.path} to hold what was written, {written}", f"{actual} when it was read again")
-    _check_coordinates(file, reread)
+        raise audit_failed(
+            f"{file.path} to hold what was written, {written}", f"{actual} when it was read again"
+        )
     if file.verdict is Verdict.INVALID or not file.rows:  # only the file of a day without rows has none
         return
     earlier = {day.date: day for day in plan.earlier}
     day = plan.day if file.verdict is Verdict.IN_DAY else earlier.get(file.day) if file.day else None
     if day is None:
-        raise _failed(f"{file.path} to be of an earlier day", f"{file.day}")
+        raise audit_failed(f"{file.path} to be of an earlier day", f"{file.day}")
     low, high = reread.event_time_min, reread.event_time_max
     if low is None or high is None or not micros(day.start) <= low <= high < micros(day.end):
-        raise _failed(f"{file.path} to hold events of {day}", "event times outside it")
+        raise audit_failed(f"{file.path} to hold events of {day}", "event times outside it")
 
 
-def _check_coordinates(file: WrittenFile, reread: ReadBack) -> None:
-    """Check that a file holds the offsets that its manifest will name."""
+def _check_coordinates(file: WrittenFile, reread: ReadBack) -> dict[int, Offsets]:
+    """Return the offsets that a file holds, which must be those that its manifest will name."""
+    held = {partition: offsets for partition, offsets in reread.offsets.items() if offsets is not None}
+    if twice := reread.offsets.keys() - held.keys():
+        raise audit_failed(f"each offset once in {file.path}", f"one twice, of partition {min(twice)}")
     written = {part.partition: (part.rows, part.from_offset, part.until_offset) for part in file.offsets}
-    actual = {}
-    for partition, offsets in reread.offsets.items():
-        if offsets is None:
-            raise _failed(f"each offset once in {file.path}", f"one twice, of partition {partition}")
-        actual[partition] = (len(offsets), offsets.first, offsets.until)
+    actual = {partition: (len(offsets), offsets.first, offsets.until) for partition, offsets in held.items()}
     if written != actual:
-        raise _failed(f"{file.path} to hold the offsets {written}", f"{actual} when it was read again")
-
-
-def _last_anchors(results: Sequence[TaskResult]) -> dict[int, Anchor]:
-    last: dict[int, Anchor] = {}
-    for result in results:
-        for partition, anchor in result.last.items():
-            if partition not in last or last[partition].offset < anchor.offset:
-                last[partition] = anchor
-    return last
-
-
-def _failed(expected: str, found: str, recurs: str = "") -> AuditFailed:
-    return AuditFailed(
-        expected=expected,
-        found=found,
-        do="Nothing was committed; staging is kept as evidence. Run the day again; "
-        + (f"if it recurs: {recurs}" if recurs else "report it if it recurs."),
-    )
+        raise audit_failed(f"{file.path} to hold the offsets {written}", f"{actual} when it was read again")
+    return held

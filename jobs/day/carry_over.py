@@ -427,8 +427,7 @@ def drop_offsets(
     lake: Lake, files: Sequence[WrittenFile], settled: dict[int, Offsets], folder: str, options: FileOptions
 ) -> Iterator[WrittenFile]:
     """Write late files again without the rows that are settled already."""
-    from jobs.task.parquet_writer import RollingWriter
-    from jobs.task.small_files import batches_of
+    from jobs.task.parquet_writer import RollingWriter, batches_of
 
     new_file = numbered_files(lake, folder)
     for file in files:

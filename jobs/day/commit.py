@@ -6,9 +6,10 @@ Relies on files that are already durable, on the lock, and on an Audited.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import date, datetime
+from dataclasses import replace
+from datetime import date
 
+from jobs.context import RunStamp
 from jobs.day.audit import Audited
 from jobs.day.carry_over import CarriedOver
 from jobs.lake import names
@@ -18,18 +19,8 @@ from jobs.task.result import WrittenFile
 from offsets.days import runs_of
 from offsets.instants import from_micros
 from offsets.manifest import DataFile, Manifest
-from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, lists_of, to_json
+from offsets.manifest_text import texts_of
 from offsets.verdict import Verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStamp:
-    """Which run writes a manifest, when it began, when its audit passed, and the versions that it ran."""
-
-    run_id: str
-    started: datetime
-    audited: datetime
-    versions: Mapping[str, str]
 
 
 def commit(lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend: bool) -> Manifest:
@@ -47,7 +38,7 @@ def commit(lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend:
     )
     # 8.3, 8.4 the lake makes everything durable, and then visible in one step
     moved = {file.path: written.path for file, written in named}
-    contents = DayContents(moved=moved, shared={}, texts=_texts(manifest))
+    contents = DayContents(moved=moved, shared={}, texts=texts_of(manifest))
     lake.commit(staged, audited.plan.day.date, contents)
     return manifest
 
@@ -99,7 +90,7 @@ def replace_day(
     day = manifest.day.date
     withdrawn = {names.in_day(day, file.path): file.target for file in carried_over.lost if file.target}
     contents = DayContents(
-        moved=moved, shared=carried_over.shared, texts=_texts(manifest), withdrawn=withdrawn
+        moved=moved, shared=carried_over.shared, texts=texts_of(manifest), withdrawn=withdrawn
     )
     publish = lake.replace if lake.has_day(day) else lake.commit
     publish(staged, day, contents)
@@ -174,7 +165,7 @@ def _manifest(
         first_offsets=plan.first_offsets,
         spans=plan.spans,
         cleanup_policy=plan.cleanup_policy,
-        transactional=_transactional(audited),
+        transactional=audited.transactional,
         gaps=audited.gaps,
         missing_pending=audited.missing_pending,
         tally=audited.tally,
@@ -189,16 +180,3 @@ def _manifest(
         audited=stamp.audited,
         versions=stamp.versions,
     )
-
-
-def _transactional(audited: Audited) -> bool | None:
-    """Return whether gaps show transactions: a log that is not compacted has no other gaps."""
-    if not any(len(gap.offsets) for gap in audited.gaps):
-        return False
-    return True if audited.plan.compacted is False else None
-
-
-def _texts(manifest: Manifest) -> dict[str, bytes]:
-    """Return the text files of a day: the list file, if there are long sets, and last the manifest."""
-    lists = lists_of(manifest)
-    return {**({LISTS_NAME: lists} if lists else {}), MANIFEST_NAME: to_json(manifest)}

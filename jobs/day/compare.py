@@ -39,7 +39,7 @@ def require_same_verdicts(audited: Audited, recorded: RecordedDay) -> None:
         _require_same_gaps(gap, before, compacted=audited.plan.compacted is not False)
     fates, before_fates = _fates(audited.tally), _fates(recorded.manifest.tally)
     for partition, verdict in sorted(fates.keys() | before_fates.keys()):
-        if verdict in INTERCHANGEABLE and audited.plan.contract != recorded.contract:
+        if verdict in INTERCHANGEABLE and audited.plan.contract != recorded.plan.contract:
             continue
         now, old = fates.get((partition, verdict)), before_fates.get((partition, verdict))
         if now != old:

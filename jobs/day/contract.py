@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import date
+
 from jobs.config import Evolve
 from jobs.context import Pipeline
 from jobs.record.changes import Change, ChangeKind, contract_changes
@@ -10,9 +12,9 @@ from offsets.errors import ContractChanged
 
 
 def accepted_changes(
-    pipeline: Pipeline, old: Contract, new: Contract, expected: str, do: str
+    pipeline: Pipeline, old: Contract, new: Contract, day: date, *, do: str
 ) -> tuple[Change, ...]:
-    """Return how the contract changed, where a person or `record.evolve` accepts that.
+    """Return how the contract changed from that of a day, where a person or `record.evolve` accepts that.
 
     Raises:
         ContractChanged: nobody does.
@@ -22,7 +24,7 @@ def accepted_changes(
     if pipeline.accept.contract or (adds and pipeline.settings.evolve is Evolve.ADD) or not changes:
         return changes
     raise ContractChanged(
-        expected=expected,
+        expected=f"the contract of {day}",
         found="; ".join(map(str, changes)),
         do=do + (" Or write record.evolve: add, which takes what only adds." if adds else ""),
         changes=[change.text for change in changes],

@@ -7,39 +7,32 @@ day must end at once.
 from __future__ import annotations
 
 import os
-import platform
-import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from datetime import date, datetime
+from datetime import date
 from functools import partial
-from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import structlog
 
 from jobs import logs
-from jobs.config import Late
 from jobs.context import Pipeline
-from jobs.day.plan import PlannedRun, tasks_of
-from jobs.day.sizing import piece_rows, sample_is_useful
-from jobs.lake.files import numbered_files
+from jobs.day.plan import PlannedRun
+from jobs.day.sizing import piece_rows, sample_is_useful, task_count
 from jobs.lake.ledger import has_other_entry
 from jobs.lake.names import STAGED_DAY
-from jobs.lake.port import LockHolder
 from jobs.stages import DayStages, Stage
 from offsets import errors
 from offsets.day_plan import DayPlan, Span
-from offsets.kafka.recheck import prove_gaps, recheck
+from offsets.kafka.recheck import prove_gaps, recheck, recheck_pending
 from offsets.manifest import CauseCount, Gaps
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
 if TYPE_CHECKING:
     from jobs.day.audit import Audited, InvalidMessage
-    from jobs.day.commit import RunStamp
     from jobs.task.parquet_writer import FileOptions
     from jobs.task.result import TaskResult
     from jobs.task.task import TaskSpec
@@ -56,7 +49,7 @@ def staging(pipeline: Pipeline, day: date, keep: Callable[[str], bool] = lambda 
     """
     staged = pipeline.lake.stage(day, pipeline.run_id)
     try:
-        if pipeline.settings.late is Late.AMEND:
+        if pipeline.amends:
             pipeline.lake.require_late_moves(staged)
         yield staged
     except errors.AuditFailed:
@@ -104,15 +97,16 @@ def require_retained(pipeline: Pipeline, spans: Sequence[Span]) -> None:
             )
 
 
-def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayStages) -> list[TaskResult]:
-    """Run the tasks; a plan without offsets needs neither tasks nor Spark."""
-    plan, settings = planned.plan, pipeline.settings
-    if plan.offsets == 0:
-        return []
-    from jobs.day.stretches import OVERFLOW, find_stretches, reads_outside, settle_stretches
+def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayStages) -> TaskResult:
+    """Run the tasks and join their results; a plan without offsets needs neither tasks nor Spark."""
+    from jobs.day.stretches import run_around_stretches
     from jobs.task.classify import DayBounds
+    from jobs.task.result import TaskResult, join_results
     from jobs.task.task import TaskSpec
 
+    plan, settings = planned.plan, pipeline.settings
+    if plan.offsets == 0:
+        return TaskResult()
     spec = TaskSpec(
         rules=settings.rules,
         bounds=DayBounds.of(plan, settings.rules),
@@ -122,13 +116,16 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
     )
     with stages.observed(Stage.START_SPARK) as figures, ThreadPoolExecutor(1) as executor:
         # Spark takes seconds to start, and the sample is read meanwhile
-        sampled = executor.submit(logs.inherited(_with_sampled_size), pipeline, planned, spec)
+        sampled = executor.submit(logs.inherited(_row_bytes), pipeline, planned, spec)
         engine = pipeline.engine()
-        cores = engine.cores
-        planned = sampled.result()
-        tasks = tasks_of(pipeline, planned, cores)
+        tasks = task_count(
+            plan,
+            sampled.result(),
+            target=settings.lake.target_file_size,
+            minimum=settings.lake.min_file_size,
+            cores=engine.cores,
+        )
         figures.update(tasks=tasks, staging=pipeline.lake.place(staged))
-
     progress = partial(stages.counted, Stage.TASKS)
 
     def run(reads: Mapping[int, Offsets]) -> list[TaskResult]:
@@ -145,21 +142,8 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
             )
 
     with stages.observed(Stage.TASKS):
-        try:
-            results = run({span.partition: span.reads for span in plan.spans})
-        except errors.RunFailed as failed:
-            # the search reads the whole day again, so it is made only after the error that such records cause
-            overflow = OVERFLOW in failed.found
-            stretches = find_stretches(pipeline.broker(), plan, progress) if overflow else {}
-            if not stretches:
-                raise
-            rest = reads_outside(plan, stretches)
-            results = run(rest) if any(map(len, rest.values())) else []
-            results.append(settle_stretches(pipeline.broker(), plan, stretches, spec))
-    for result in results:
-        if result.failure:
-            raise result.failure
-    return results
+        results = run_around_stretches(run, pipeline.broker(), plan, spec, progress)
+    return join_results(results)
 
 
 @contextmanager
@@ -173,21 +157,21 @@ def _recheck_on_failure(pipeline: Pipeline, plan: DayPlan) -> Iterator[None]:
         raise
 
 
-def _with_sampled_size(pipeline: Pipeline, planned: PlannedRun, spec: TaskSpec) -> PlannedRun:
-    """Return the plan with the size of a row sampled from Kafka, if that may change the number of tasks."""
+def _row_bytes(pipeline: Pipeline, planned: PlannedRun, spec: TaskSpec) -> float:
+    """Return the size of a row, sampled from Kafka if that may change the number of tasks."""
     if not sample_is_useful(planned.plan, planned.row_bytes, minimum=pipeline.settings.lake.min_file_size):
-        return planned
+        return planned.row_bytes
     from jobs.day.sampling import sampled_row_bytes
 
     row_bytes = sampled_row_bytes(pipeline.broker(), planned.plan, spec)
     log.info("sampled", day=str(planned.plan.day.date), row_bytes=row_bytes, guess=planned.row_bytes)
-    return planned if row_bytes is None else replace(planned, row_bytes=row_bytes)
+    return planned.row_bytes if row_bytes is None else row_bytes
 
 
 def audit_day(
-    pipeline: Pipeline, plan: DayPlan, results: list[TaskResult], staged: str, *, few_invalid: bool = True
+    pipeline: Pipeline, plan: DayPlan, result: TaskResult, staged: str, *, few_invalid: bool = True
 ) -> Audited:
-    """Merge small files, audit plan, results and files, and check the topic once more.
+    """Merge small files, audit plan, result and files, and check the topic once more.
 
     A day without rows gets a file without rows, so that readers of the day find one, and its columns.
     """
@@ -197,67 +181,41 @@ def audit_day(
     from jobs.task.small_files import merge_small_files
 
     settings = pipeline.settings
-    if few_invalid:
-        require_few_invalid(
-            results,
-            settings.invalid.limit,
-            settings.invalid.floor,
-            partial(_invalid_message, pipeline, results),
-        )
-    written = [file for result in results for file in result.files]
+    lake = pipeline.lake
+    reader = pipeline.broker()
     options = file_options(pipeline, plan)
-    files = merge_small_files(
-        pipeline.lake, written, f"{staged}/merged", options, settings.lake.min_file_size
-    )
+    if few_invalid:
+        shown = partial(_invalid_message, pipeline, result)
+        require_few_invalid(result, settings.invalid.limit, settings.invalid.floor, shown)
+    files = merge_small_files(lake, result.files, f"{staged}/merged", options, settings.lake.min_file_size)
     if not any(file.verdict is Verdict.IN_DAY for file in files):
-        new_file = numbered_files(pipeline.lake, f"{staged}/empty")
-        files.append(write_empty(new_file, day_schema(settings.rules), options))
+        files.append(
+            write_empty(
+                lake.create_file(f"{staged}/empty/0.parquet.part"), day_schema(settings.rules), options
+            )
+        )
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        reread = {file.path: pool.submit(read_back, pipeline.lake, file.path) for file in files}
+        reread = {file.path: pool.submit(read_back, lake, file.path) for file in files}
         try:
-            audited = audit(plan, results, files, lambda file: reread[file.path].result())
+            audited = audit(plan, result, files, lambda file: reread[file.path].result())
         except errors.AuditFailed:
-            _require_pending_retained(pipeline, plan, results)
+            recheck_pending(reader, plan, result.delivered)
             raise
-    recheck(pipeline.broker(), plan, audited.gaps, audited.next)
+    recheck(reader, plan, audited.gaps, audited.next)
     if not any(len(gap.offsets) for gap in audited.gaps):
         return audited
-    proved = prove_gaps(pipeline.broker(), plan.topic.name, audited.gaps, pipeline.run_id)
+    proved = prove_gaps(reader, plan.topic.name, audited.gaps, pipeline.run_id)
     # the topic may have been recreated during the probes: they must be of the topic that was read
-    recheck(pipeline.broker(), plan, proved, audited.next)
+    recheck(reader, plan, proved, audited.next)
     return replace(audited, gaps=proved)
 
 
-def _invalid_message(
-    pipeline: Pipeline, results: list[TaskResult], causes: Sequence[CauseCount]
-) -> InvalidMessage:
+def _invalid_message(pipeline: Pipeline, result: TaskResult, causes: Sequence[CauseCount]) -> InvalidMessage:
     """Return what the message of TooManyInvalid shows of the invalid records, which lie in staging."""
     from jobs.day.invalid_samples import describe, read_samples
 
-    files = [file for result in results for file in result.files]
-    samples = read_samples(pipeline.lake, files, causes)
+    samples = read_samples(pipeline.lake, result.files, causes)
     return describe(causes, samples, pipeline.settings.rules, pipeline.settings.invalid.samples)
-
-
-def _require_pending_retained(pipeline: Pipeline, plan: DayPlan, results: list[TaskResult]) -> None:
-    """Check that missing pending offsets are not explained by a changed topic or by retention."""
-    from jobs.task.result import joined_by_partition
-
-    with suppress(ValueError, errors.BrokerUnavailable):
-        delivered = joined_by_partition(result.delivered for result in results)
-        missing = [
-            Gaps(partition=part.partition, offsets=part.pending - delivered.get(part.partition, Offsets()))
-            for part in plan.consumed.partitions
-        ]
-        if any(len(gap.offsets) for gap in missing):
-            recheck(pipeline.broker(), plan, missing, plan.consumed)
-
-
-def run_stamp(pipeline: Pipeline, started: datetime) -> RunStamp:
-    """Return the stamp of this run for its manifest, with the current time as the time of the audit."""
-    from jobs.day.commit import RunStamp
-
-    return RunStamp(run_id=pipeline.run_id, started=started, audited=pipeline.now(), versions=_versions())
 
 
 def file_options(pipeline: Pipeline, plan: DayPlan) -> FileOptions:
@@ -267,15 +225,3 @@ def file_options(pipeline: Pipeline, plan: DayPlan) -> FileOptions:
     lake = pipeline.settings.lake
     origin = {"topic": plan.topic.name, "day": plan.day.date.isoformat(), "run": pipeline.run_id}
     return FileOptions(target_size=lake.target_file_size, compression=lake.compression, origin=origin)
-
-
-def lock_holder(pipeline: Pipeline) -> LockHolder:
-    """Return this run as holder of the lake's lock."""
-    return LockHolder(
-        run_id=pipeline.run_id, host=socket.gethostname(), pid=os.getpid(), since=pipeline.now()
-    )
-
-
-def _versions() -> dict[str, str]:
-    packages = ("kafka-daily", "pyspark", "pyarrow", "msgspec", "confluent-kafka")
-    return {"python": platform.python_version(), **{name: version(name) for name in packages}}

@@ -24,7 +24,6 @@ from jobs.lake.port import Lake
 from jobs.record.changes import Change
 from jobs.task.batch_limit import WEIGHED, BatchLimit, batch_limit
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
-from offsets.contract import Contract
 from offsets.day_plan import DayPlan
 from offsets.days import ONE_DAY
 from offsets.errors import BrokerBehind, ConfigError, LedgerBroken
@@ -124,8 +123,11 @@ def make_plan(
     ledger.require_next(day, settings.day.first)
     require_unamended(pipeline.lake, ledger, day, again=again)
     contract = settings.rules.contract(settings.day.zone, settings.day.first)
-    changes = _accepted_changes(pipeline, ledger.newest, contract) if ledger.newest else ()
-    checkpoint = ledger.newest.next if ledger.newest else None
+    changes, checkpoint = tuple[Change, ...](), None
+    if newest := ledger.newest:
+        checkpoint = newest.next
+        do = "Undo the change, or settle from this day on under the new contract with --accept-contract."
+        changes = accepted_changes(pipeline, newest.contract, contract, newest.day.date, do=do)
     future = settings.rules.future
     topic_survey = survey(pipeline.broker(), settings.topic, instants, settings.day.grace, future, checkpoint)
     terms = Terms(
@@ -158,16 +160,6 @@ def _warnings(
     from jobs.day.stamps import warnings  # imports Arrow, which `plan` seldom needs
 
     return warnings(pipeline.broker(), plan, stable, pipeline.settings)
-
-
-def _accepted_changes(pipeline: Pipeline, before: Manifest, contract: Contract) -> tuple[Change, ...]:
-    return accepted_changes(
-        pipeline,
-        before.contract,
-        contract,
-        expected=f"the contract of {before.day.date}",
-        do="Undo the change, or settle from this day on under the new contract with --accept-contract.",
-    )
 
 
 def require_same_first(ledger: Ledger, first: date) -> None:
@@ -231,15 +223,9 @@ def _no_late_rows_before(lake: Lake, newest: Manifest | None) -> datetime | None
 def expected_files(pipeline: Pipeline, planned: PlannedRun, cores: int) -> int:
     """Estimate how many files a plan makes."""
     expected = planned.plan.offsets * planned.row_bytes
-    tasks = tasks_of(pipeline, planned, cores)
-    return file_count(expected, tasks, target=pipeline.settings.lake.target_file_size)
-
-
-def tasks_of(pipeline: Pipeline, planned: PlannedRun, cores: int) -> int:
-    """Return the number of tasks for a plan."""
-    lake = pipeline.settings.lake
-    sizes = {"target": lake.target_file_size, "minimum": lake.min_file_size}
-    return task_count(planned.plan, planned.row_bytes, **sizes, cores=cores)
+    target, minimum = pipeline.settings.lake.target_file_size, pipeline.settings.lake.min_file_size
+    tasks = task_count(planned.plan, planned.row_bytes, target=target, minimum=minimum, cores=cores)
+    return file_count(expected, tasks, target=target)
 
 
 def plan_with_retries(pipeline: Pipeline, ledger: Ledger, day: date, *, again: bool = False) -> PlannedRun:

@@ -90,11 +90,8 @@ def warnings(
 def _ends_before(plan: DayPlan, stable: Mapping[int, int]) -> bool:
     """Return whether a lake would begin with an empty day, and all that the topic holds lies before that."""
     later = any(stable[span.partition] > span.until_offset for span in plan.spans)
-    return not plan.earlier and not plan.offsets and not later and any(map(_has_records, plan.spans))
-
-
-def _has_records(span: Span) -> bool:
-    return span.from_offset > 0
+    holds_records = any(span.from_offset > 0 for span in plan.spans)
+    return not plan.earlier and not plan.offsets and not later and holds_records
 
 
 def _all_before(plan: DayPlan) -> str:

@@ -19,6 +19,7 @@ from jobs.task.batch_limit import BATCH_BYTES, BATCH_ROWS
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec, run_task
 from offsets.day_plan import DayPlan, Span
+from offsets.errors import RunFailed
 from offsets.instants import LAST_STAMP
 from offsets.kafka.reader import FullRecord, Headers, TopicReader
 from offsets.ranges import Offsets, Range
@@ -30,9 +31,29 @@ PROGRESS_INTERVAL = 100_000
 """Progress is reported after each this many records."""
 
 
+def run_around_stretches(
+    run: Callable[[Mapping[int, Offsets]], list[TaskResult]],
+    reader: TopicReader,
+    plan: DayPlan,
+    spec: TaskSpec,
+    progress: Callable[[int, int], None],
+) -> list[TaskResult]:
+    """Run a plan's tasks; settle in this process what Spark cannot read, and run them on the rest."""
+    try:
+        return run({span.partition: span.reads for span in plan.spans})
+    except RunFailed as failed:
+        # the search reads the whole day again, so it is made only after the error that such records cause
+        stretches = find_stretches(reader, plan, progress) if OVERFLOW in failed.found else {}
+        if not stretches:
+            raise
+    rest = {span.partition: span.reads - stretches.get(span.partition, Offsets()) for span in plan.spans}
+    results = run(rest) if any(map(len, rest.values())) else []
+    return [*results, settle_stretches(reader, plan, stretches, spec)]
+
+
 def find_stretches(
     reader: TopicReader, plan: DayPlan, progress: Callable[[int, int], None]
-) -> dict[int, Range]:
+) -> dict[int, Offsets]:
     """Find the range, in each partition, from the first record that Spark cannot read to after the last."""
     log.info("looking for timestamps that Spark cannot take", day=str(plan.day.date), offsets=plan.offsets)
     stretches: dict[int, Range] = {}
@@ -52,19 +73,11 @@ def find_stretches(
             from_=from_,
             until=until,
         )
-    return stretches
-
-
-def reads_outside(plan: DayPlan, stretches: Mapping[int, Range]) -> dict[int, Offsets]:
-    """Return the reads of a plan without the stretches."""
-    return {
-        span.partition: span.reads - Offsets.between(*stretches.get(span.partition, (0, 0)))
-        for span in plan.spans
-    }
+    return {partition: Offsets.between(*stretch) for partition, stretch in stretches.items()}
 
 
 def settle_stretches(
-    reader: TopicReader, plan: DayPlan, stretches: Mapping[int, Range], spec: TaskSpec
+    reader: TopicReader, plan: DayPlan, stretches: Mapping[int, Offsets], spec: TaskSpec
 ) -> TaskResult:
     """Settle the stretches in this process, as one attempt of a task."""
     headers = "headers" in spec.rules.kafka_columns
@@ -72,7 +85,7 @@ def settle_stretches(
         batches(reader, plan.topic.name, span.partition, range_, headers=headers)
         for span in plan.spans
         if span.partition in stretches
-        for range_ in span.reads & Offsets.between(*stretches[span.partition])
+        for range_ in span.reads & stretches[span.partition]
     )
     return run_task(spec, f"here-{secrets.token_hex(4)}", settled_batches)
 

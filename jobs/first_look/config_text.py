@@ -5,35 +5,37 @@ Pure. What it writes is read back by jobs/config as it was meant, whatever names
 
 from __future__ import annotations
 
+import json
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
 
+from jobs.config.strict_yaml import Tree
 from jobs.first_look.propose import PAST, Proposal, ProposedColumn
 from jobs.first_look.times import Candidate
 from jobs.record.columns import ddl
-from jobs.record.time_format import TimeFormat
 
 NOTE_AT: Final = 30
 """The column at which a comment begins, where the line is shorter."""
 PLAIN_NAME: Final = re.compile(r"(?!(?:y|n|yes|no|on|off|true|false|null)$)[a-z_][a-z0-9_]*", re.IGNORECASE)
 """The names that need no quotes; YAML reads some words as something else."""
+PLAIN_TEXT: Final = re.compile(r"(?!null$)[\w.][\w./-]*", re.ASCII | re.IGNORECASE)
 PLAIN_TYPE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_<>(),:]*")
 
 
-def config_text(proposal: Proposal, topic: str, servers: str) -> str:
-    """Return the YAML of a proposal."""
-    return "\n".join(_lines(proposal, topic, servers)) + "\n"
+def config_text(proposal: Proposal, topic: str, kafka: Mapping[str, Tree]) -> str:
+    """Return the YAML of a proposal; the section `kafka` stays as it is written."""
+    return "\n".join(_lines(proposal, topic, kafka)) + "\n"
 
 
-def _lines(proposal: Proposal, topic: str, servers: str) -> Iterator[str]:
+def _lines(proposal: Proposal, topic: str, kafka: Mapping[str, Tree]) -> Iterator[str]:
     yield f"# Proposed by `init` from {proposal.records:,} records of topic {topic}. Look at each comment,"
     yield "# and change what is wrong before the first run: docs/CONFIG.md has every key."
-    yield f"topic: {topic}"
+    yield f"topic: {_scalar(topic)}"
     yield "kafka:"
-    yield f"  bootstrap_servers: {_quoted(servers)}"
+    yield from _section(kafka, "  ")
     yield "day:"
     yield _noted(f"  zone: {proposal.zone}", "a day is a calendar date in this zone")
     yield _noted(f"  first: {proposal.first}", "the lake's first day; a lake that has days keeps it")
@@ -46,7 +48,7 @@ def _lines(proposal: Proposal, topic: str, servers: str) -> Iterator[str]:
         yield _noted("  kafka_columns: [key]", "as kafka_key, in bytes")
     yield "  columns:"
     for column in proposal.columns:
-        yield _column(column)
+        yield from _column(column)
     for name, reason in proposal.left_out.items():
         yield f"    # left out: {_one_line(name)}: {_one_line(reason)}"
     yield "lake:"
@@ -57,18 +59,40 @@ def _lines(proposal: Proposal, topic: str, servers: str) -> Iterator[str]:
         )
 
 
+def _section(tree: Mapping[str, Tree], indent: str) -> Iterator[str]:
+    for key, value in tree.items():
+        match value:
+            case dict():
+                yield f"{indent}{key}:"
+                yield from _section(value, f"{indent}  ")
+            case list():
+                items = [_scalar(item) for item in value if isinstance(item, str)]
+                yield f"{indent}{key}: [{', '.join(items)}]"
+            case str():
+                yield f"{indent}{key}: {_scalar(value)}"
+            case None:
+                yield f"{indent}{key}:"
+
+
+def _scalar(text: str) -> str:
+    """Write a text as it is, references too."""
+    if not text.isprintable():
+        return json.dumps(text)
+    return text if PLAIN_TEXT.fullmatch(text) else _single_quoted(text)
+
+
 def _event_time(proposal: Proposal) -> Iterator[str]:
     found = proposal.event_time
     yield "event_time:"
     if found is None:
-        yield _noted("  source: kafka", "no field is a time in most of the sampled records")
-        return
-    yield _noted(f"  field: {_quoted('.'.join(found.path))}", _evidence(found))
-    yield f"  format: {found.format}"
-    if found.format is TimeFormat.ISO8601 and not found.zoned:
-        yield _noted("  zone: UTC", "some times name no zone: is this theirs?")
+        yield _noted("  source: kafka", "no field is a time in nearly all of the sampled records")
+    else:
+        yield _noted(f"  field: {_path(found.path)}", _evidence(found))
+        yield f"  format: {found.format}"
+        if not found.zoned:
+            yield _noted("  zone: UTC", "some times name no zone: is this theirs?")
     for other in proposal.others:
-        yield _one_line(f"  # or field: {'.'.join(other.path)}, format: {other.format}: {_evidence(other)}")
+        yield _one_line(f"  # or field: {_path(other.path)}, format: {other.format}: {_evidence(other)}")
 
 
 def _evidence(found: Candidate) -> str:
@@ -86,11 +110,25 @@ def _length(length: timedelta) -> str:
     return f"{length.total_seconds():.1f} s"
 
 
-def _column(column: ProposedColumn) -> str:
+def _column(column: ProposedColumn) -> Iterator[str]:
     name = column.name if PLAIN_NAME.fullmatch(column.name) else _single_quoted(column.name)
     text = ddl(column.type).replace("${", "$${")
     type = text if PLAIN_TYPE.fullmatch(text) else _single_quoted(text)
-    return _noted(f"    {name}: {type}", column.note)
+    if column.field == column.name:
+        yield _noted(f"    {name}: {type}", column.note)
+        return
+    yield _noted(f"    {name}:", column.note)
+    yield f"      from: {_path((column.field,))}"
+    yield f"      type: {type}"
+
+
+def _path(names: Sequence[str]) -> str:
+    """Write where a field lies; as a list where a name has a dot."""
+    return (
+        f"[{', '.join(map(_quoted, names))}]"
+        if any("." in name for name in names)
+        else _quoted(".".join(names))
+    )
 
 
 def _noted(line: str, note: str) -> str:
@@ -102,7 +140,7 @@ def _one_line(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    return text if re.fullmatch(r"[\w.-]+", text, re.ASCII) else _single_quoted(text.replace("${", "$${"))
+    return _scalar(text.replace("${", "$${"))
 
 
 def _single_quoted(text: str) -> str:

@@ -7,14 +7,18 @@ say. Writes one new file, and never over another.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final
 
 from jobs import config
+from jobs.config import Settings
+from jobs.config.strict_yaml import Tree
 from jobs.day.stretches import batch_of
 from jobs.first_look.config_text import config_text
 from jobs.first_look.propose import FUTURE, Proposal, propose
@@ -56,8 +60,8 @@ class Proposed:
     first: date
 
 
-def init(reader: TopicReader, topic: str, servers: str, path: Path, zone: str) -> Proposed:
-    """Propose a configuration, write it to `path`, and try it on the sample.
+def init(reader: TopicReader, topic: str, kafka: Mapping[str, Tree], path: Path, zone: str) -> Proposed:
+    """Propose a configuration, write it to `path`, and try it on the sample; `kafka` is its section.
 
     Raises:
         ConfigError: the file exists or cannot be written, or no configuration can be proposed.
@@ -74,7 +78,7 @@ def init(reader: TopicReader, topic: str, servers: str, path: Path, zone: str) -
             found=f"none among {len(records):,} sampled records",
             do="Copy conf/example.yaml and write the configuration by hand, or set record.format: raw.",
         )
-    _write(path, config_text(proposal, topic, servers))
+    _write(path, config_text(proposal, topic, kafka))
     return _tried(path, sample, proposal)
 
 
@@ -136,32 +140,43 @@ def _write(path: Path, text: str) -> None:
 def _tried(path: Path, sample: TopicSample, proposal: Proposal) -> Proposed:
     """Return what the written configuration makes of the sample."""
     settings = config.load(path, os.environ)
-    decoder, rules = Decoder(settings.rules), settings.rules
-    days = [day_in(settings.day.zone, proposal.first)]
-    bounds = DayBounds.through(days, rules)
-    verdicts: list[Verdict] = []
-    causes: list[CauseCount] = []
-    hints: dict[str, None] = {}
-    for partition, group in groupby(sample.records, key=lambda found: found[0]):
-        records = [record for _, record in group]
-        batch = Batch.of(batch_of(partition, records, headers=False))
-        _, classified = judge(batch, decoder, bounds)
-        verdicts += [VERDICTS[int(code)] for code in classified.code]
-        for record, verdict, cause in zip(
-            records, verdicts[-len(records) :], classified.cause.to_pylist(), strict=True
-        ):
-            if verdict is Verdict.INVALID:
-                causes.append(CauseCount(cause=cause, rows=1, partition=partition, offset=record.offset))
-                if hint := hint_of(record.value, record.timestamp, rules):
-                    hints[hint] = None
+    judged = list(_judged(sample, settings, proposal.first))
+    verdicts = Counter(each.verdict for each in judged)
+    invalid = [each for each in judged if each.verdict is Verdict.INVALID]
+    hints = [hint_of(each.record.value, each.record.timestamp, settings.rules) for each in invalid]
+    causes = summed_causes([each.as_cause() for each in invalid])
     return Proposed(
         path=str(path),
-        sampled=len(verdicts),
-        rows=sum(verdict in (Verdict.IN_DAY, Verdict.LATE, Verdict.LATER_DAY) for verdict in verdicts),
-        before_first=verdicts.count(Verdict.BEFORE_FIRST),
-        skipped=verdicts.count(Verdict.SKIPPED),
-        invalid=verdicts.count(Verdict.INVALID),
-        causes=summed_causes(causes)[:SHOWN_CAUSES],
-        hints=tuple(hints)[:SHOWN_CAUSES],
+        sampled=len(judged),
+        rows=sum(verdicts[row] for row in (Verdict.IN_DAY, Verdict.LATE, Verdict.LATER_DAY)),
+        before_first=verdicts[Verdict.BEFORE_FIRST],
+        skipped=verdicts[Verdict.SKIPPED],
+        invalid=verdicts[Verdict.INVALID],
+        causes=causes[:SHOWN_CAUSES],
+        hints=tuple(dict.fromkeys(filter(None, hints)))[:SHOWN_CAUSES],
         first=proposal.first,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A sampled record with its verdict; an invalid one has a cause."""
+
+    partition: int
+    record: FullRecord
+    verdict: Verdict
+    cause: str
+
+    def as_cause(self) -> CauseCount:
+        return CauseCount(cause=self.cause, rows=1, partition=self.partition, offset=self.record.offset)
+
+
+def _judged(sample: TopicSample, settings: Settings, first: date) -> Iterator[_Judged]:
+    decoder = Decoder(settings.rules)
+    bounds = DayBounds.through([day_in(settings.day.zone, first)], settings.rules)
+    for partition, group in groupby(sample.records, key=itemgetter(0)):
+        records = [record for _, record in group]
+        _, classified = judge(Batch.of(batch_of(partition, records, headers=False)), decoder, bounds)
+        found = zip(records, classified.code, classified.cause.to_pylist(), strict=True)
+        for record, code, cause in found:
+            yield _Judged(partition, record, VERDICTS[int(code)], cause or "")

@@ -6,9 +6,10 @@ a person should look at stands beside it as a note.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
+from itertools import chain, count
 from typing import Any, Final
 
 import msgspec
@@ -31,8 +32,11 @@ LONGEST_PAST: Final = timedelta(days=7_300)
 """The longest validity.past that is proposed."""
 FUTURE: Final = ValiditySection().future
 """validity.future where it is not written."""
-MOST: Final = 0.995
-"""The share of events whose age counts."""
+NEARLY_ALL: Final = 0.999
+"""The share of records in which an event time must be, and of the events whose age counts: by default a day
+with more invalid records is not committed."""
+OTHERS: Final = 3
+"""How many other fields are named that may be the event time."""
 _IN_USE: Final = range(micros(datetime(2200, 1, 1, tzinfo=UTC)))
 """The instants that may be the begin of a lake."""
 LONG_KEY: Final = 256
@@ -41,9 +45,10 @@ LONG_KEY: Final = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposedColumn:
-    """A column with what a person should know of it."""
+    """A column with what a person should know of it; `field` is what the record calls it."""
 
     name: str
+    field: str
     type: ColumnType
     note: str
 
@@ -90,13 +95,16 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
         return None
     columns, left_out = _columns([value for _, value in objects])
     times = [found for found in candidates(objects) if _fits(columns, found)]
-    event_time = times[0] if times else None
+    event_time = next((found for found in times if found.share >= NEARLY_ALL), None)
+    if event_time and event_time.path == ("event_time",) and len(columns) > 1:
+        columns = [column for column in columns if column.field != "event_time"]
+        left_out["event_time"] = "is the event time, which each row has under this name"
     return Proposal(
         records=len(records),
         first=_first_day(event_time, [stamp for stamp, _ in objects], zone, earliest),
         zone=zone,
         event_time=event_time,
-        others=tuple(times[1:4]),
+        others=tuple(found for found in times if found is not event_time)[:OTHERS],
         past=_past(event_time),
         columns=tuple(columns),
         left_out=left_out,
@@ -107,31 +115,47 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
 
 def _columns(objects: Sequence[Mapping[str, Any]]) -> tuple[list[ProposedColumn], dict[str, str]]:
     fields = fields_of(objects)
-    columns: dict[str, ProposedColumn] = {}
-    left_out: dict[str, str] = {}
+    left_out = {name: problem for name in fields if (problem := unwritable(name))}
     commonest = set(sorted(fields, key=lambda name: -len(fields[name]))[:WIDEST])
-    for name, values in fields.items():
-        twin = columns.get(name.casefold())
-        if problem := name_problem(name) or unwritable(name):
-            left_out[name] = problem
-        elif twin:
-            left_out[name] = f"differs from {twin.name} in case only"
-        elif name not in commonest:
-            left_out[name] = f"is not among the {WIDEST} commonest fields"
-        else:
-            columns[name.casefold()] = _column(name, infer(values))
-    return list(columns.values()), left_out
+    left_out |= {
+        name: f"is not among the {WIDEST} commonest fields" for name in fields if name not in commonest
+    }
+    names = _Names(name for name in fields if name not in left_out)
+    return [_column(names, name, infer(fields[name])) for name in fields if name not in left_out], left_out
 
 
-def _column(name: str, inferred: Inferred) -> ProposedColumn:
-    return ProposedColumn(name=name, type=inferred.type, note=inferred.note)
+class _Names:
+    """The names of columns: those of the fields, but where readers or the lake would take two for one."""
+
+    def __init__(self, fields: Iterable[str]) -> None:
+        self._taken: dict[str, str] = {}
+        for field in fields:
+            if not name_problem(field):
+                self._taken.setdefault(field.casefold(), field)
+
+    def of(self, field: str) -> tuple[str, str]:
+        """Return a field's column, and why it has another name; an empty text where it has not."""
+        twin = self._taken.get(field.casefold())
+        if twin == field:
+            return field, ""
+        base = field if twin else f"record_{field}"
+        names = chain([] if twin else [base], (f"{base}_{number}" for number in count(2)))
+        name = next(name for name in names if name.casefold() not in self._taken)
+        self._taken[name.casefold()] = name
+        return name, f"differs from {twin} in case only" if twin else "the lake keeps that name for itself"
+
+
+def _column(names: _Names, field: str, inferred: Inferred) -> ProposedColumn:
+    name, renamed = names.of(field)
+    note = "; ".join(filter(None, (renamed, inferred.note)))
+    return ProposedColumn(name=name, field=field, type=inferred.type, note=note)
 
 
 def _fits(columns: Sequence[ProposedColumn], candidate: Candidate) -> bool:
     """Return whether the columns leave a field to be read as the event time."""
     rules = Rules(
         format=RecordFormat.JSON,
-        columns=tuple(Column(column.name, column.type) for column in columns),
+        columns=tuple(Column(column.name, column.type, (column.field,)) for column in columns),
         kafka_columns=frozenset(),
         event_time=EventTimeRule(path=candidate.path, format=candidate.format, zone="UTC"),
         past=PAST,
@@ -148,8 +172,8 @@ def _past(event_time: Candidate | None) -> timedelta:
     """
     if event_time is None:
         return PAST
-    ages = sorted(event_time.ages)
-    oldest = timedelta(microseconds=ages[int((len(ages) - 1) * MOST)])
+    ages = sorted(age for age in event_time.ages if age <= LONGEST_PAST // MICROSECOND)
+    oldest = ages[int((len(ages) - 1) * NEARLY_ALL)] * MICROSECOND if ages else PAST
     return PAST if oldest <= PAST else min(timedelta(days=2 * (oldest.days + 1)), LONGEST_PAST)
 
 
@@ -162,5 +186,5 @@ def _first_day(event_time: Candidate | None, stamps: Sequence[int], zone: str, e
     else:
         instants = [stamp * 1000 for stamp in stamps]
     oldest = min(filter(_IN_USE.__contains__, instants), default=_IN_USE.start)
-    day = date_in(zone, EPOCH + oldest * MICROSECOND)
+    day = max(date_in(zone, EPOCH + oldest * MICROSECOND), EPOCH.date())  # the config takes no earlier one
     return max(day, earliest) if earliest else day

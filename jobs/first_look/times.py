@@ -10,14 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo
 
 from jobs.first_look.infer import fields_of, is_open
-from jobs.record.event_time import UNITS, instant
-from jobs.record.hints import NANOSECONDS, NEAR, unit_near
-from jobs.record.time_format import TimeFormat
+from jobs.record.event_time import FIRST, LAST, TimeReader
+from jobs.record.hints import NEAR, unit_near
+from jobs.record.time_format import NANOSECONDS, TimeFormat
+from offsets.instants import MICROSECOND
 
 UTC: Final = ZoneInfo("UTC")
 DAY: Final = 86_400_000_000
@@ -25,9 +25,12 @@ DEEPEST: Final = 4
 """How deep an event time is looked for."""
 ENOUGH: Final = 0.9
 """A field that is a time within NEAR of Kafka's in a smaller share of the records is no candidate."""
+TEXTS: Final = (TimeFormat.ISO8601, TimeFormat.ISO8601_LENIENT)
+DATE: Final = r"[0-9]{4}-[0-9]{2}-[0-9]{2}"
+ZONE: Final = r"([Zz]|[+-][0-9]{2}(:?[0-9]{2})?)$"
 NAMES: Final = (
-    r"event_?(time|ts|timestamp|date)(_ms|_us|_s)?|occurred(_?at|_?on)?|happened_?at",
-    r"(measured|recorded|observed|booked|executed|ordered|sampled|logged)_?(at|on)|ts(_?(ms|us|s))?|timestamp(_?(ms|us|s))?",
+    r"event_?(time|ts|timestamp|date)(_ms|_us|_ns|_s)?|occurred(_?at|_?on)?|happened_?at",
+    r"(measured|recorded|observed|booked|executed|ordered|sampled|logged)_?(at|on)|ts(_?(ms|us|ns|s))?|timestamp(_?(ms|us|ns|s))?",
     r"(created|inserted|placed|sent|received)_?(at|on|time|ts)?|time|datetime|date_?time|date",
     r".*(time|timestamp|date|_at|_ts|at_ms).*",
 )
@@ -77,7 +80,7 @@ def _leaves(
     if path and (not fields or is_open(fields, len(objects))):
         return
     for name in fields:
-        if not name.strip() or "." in name:
+        if not name.strip():
             continue
         values = [record.get(name) if isinstance(record, Mapping) else None for record in records]
         if any(isinstance(value, Mapping) for value in values):
@@ -96,43 +99,32 @@ def _candidate(path: tuple[str, ...], values: Sequence[Any], stamps: Sequence[in
 
 
 def _of_texts(path: tuple[str, ...], present: Sequence[tuple[str, int]], of: int) -> Candidate | None:
-    times = [(_time(text), stamp) for text, stamp in present]
-    read = [(time, stamp) for time, stamp in times if time is not None]
-    zoned = all(_zoned(text) for text, _ in present)
-    return _scored(path, TimeFormat.ISO8601, read, of, zoned=zoned) if len(read) == len(present) else None
-
-
-def _time(text: str) -> int | None:
-    try:
-        return instant(text, UTC)
-    except ValueError:
+    """Read texts by the first format that reads the most of them; a date does not say when one happened."""
+    longer = [(text, stamp) for text, stamp in present if not re.fullmatch(DATE, text)]
+    if len(longer) < ENOUGH * of:
         return None
-
-
-def _zoned(text: str) -> bool:
-    return bool(re.search(r"([Zz]|[+-][0-9]{2}:[0-9]{2})$", text))
+    texts, stamps = zip(*longer, strict=True)
+    times = {format: TimeReader(format=format, zone=UTC).read(texts)[0].to_pylist() for format in TEXTS}
+    format = min(TEXTS, key=lambda each: times[each].count(None))
+    read = [(time, stamp) for time, stamp in zip(times[format], stamps, strict=True) if time is not None]
+    return _scored(path, format, read, of, zoned=all(re.search(ZONE, text[10:]) for text in texts))
 
 
 def _of_numbers(path: tuple[str, ...], present: Sequence[tuple[int, int]], of: int) -> Candidate | None:
     units = Counter(unit_near(number, stamp) for number, stamp in present)
     unit, most = units.most_common(1)[0]
-    if unit is None or unit == NANOSECONDS or most < ENOUGH * len(present):
-        return None
-    format = TimeFormat(unit)
-    read = [(number * UNITS[format], stamp) for number, stamp in present if number in _COUNTABLE]
-    return _scored(path, format, read, of, zoned=True)
-
-
-_MICROSECOND: Final = timedelta(microseconds=1)
-_COUNTABLE: Final = range(-(2**53), 2**53)
-"""Counts whose instants can be computed with."""
+    if unit is None or unit is TimeFormat.EPOCH_D or most < ENOUGH * len(present):
+        return None  # a date does not say when a record happened
+    times = [(number * NANOSECONDS[unit] // 1000, stamp) for number, stamp in present]
+    read = [(time, stamp) for time, stamp in times if FIRST <= time <= LAST]
+    return _scored(path, unit, read, of, zoned=True)
 
 
 def _scored(
     path: tuple[str, ...], format: TimeFormat, read: Sequence[tuple[int, int]], of: int, *, zoned: bool
 ) -> Candidate | None:
     ages = tuple(stamp * 1000 - time for time, stamp in read)
-    if not ages or sum(abs(age) <= NEAR / _MICROSECOND for age in ages) < ENOUGH * of:
+    if not ages or sum(abs(age) <= NEAR / MICROSECOND for age in ages) < ENOUGH * of:
         return None
     return Candidate(
         path=path,

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from jobs.record.schema import INSTANT
-from jobs.record.time_format import TimeForm, TimeFormat, TimePattern, Written
+from jobs.record.time_format import NANOSECONDS, TimeForm, TimeFormat, TimePattern, Written
 
 Faults = dict[int, str]
 """Why values cannot be read, by their index."""
@@ -37,13 +37,6 @@ NO_EVENT_TIME = "No event time"
 OUT_OF_YEARS = "Outside the years 1 to 9999"
 
 DAY = 86_400_000_000
-UNITS = {
-    TimeFormat.EPOCH_D: DAY,
-    TimeFormat.EPOCH_S: 1_000_000,
-    TimeFormat.EPOCH_MS: 1_000,
-    TimeFormat.EPOCH_US: 1,
-}
-"""The microseconds in one unit of an epoch format."""
 
 _RFC3339 = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})[Tt ]([0-9]{2}):([0-9]{2}):([0-9]{2})"
@@ -244,7 +237,7 @@ def epochs(counts: pa.Int64Array, format: TimeFormat) -> tuple[pa.Int64Array, Fa
     """Read counts since 1970, in the unit of their format; all are whole numbers."""
     if format is TimeFormat.EPOCH_NS:
         return _floor(counts, 1_000), {}
-    unit = UNITS[format]
+    unit = NANOSECONDS[format] // 1_000
     inside = _within(counts, -(-FIRST // unit), LAST // unit)
     outside = pc.and_(inside.is_null(), counts.is_valid())
     return pc.multiply(inside, unit), faults_where(outside, OUT_OF_YEARS)

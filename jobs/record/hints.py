@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 
 from jobs.record.rules import RecordFormat, Rules
-from jobs.record.time_format import TimeFormat
+from jobs.record.time_format import NANOSECONDS, TimeFormat
+from offsets.instants import MICROSECOND
 
 FRAMING: Final = (
     "the first byte is 0, as a schema registry's framing begins (Avro, Protobuf, JSON Schema): "
@@ -38,8 +39,17 @@ ENVELOPE: Final = (
     "fields inside `payload` (event_time.field: payload...), or set schemas.enable=false at the producer"
 )
 NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
-MICROS: Final = {"epoch_s": 10**6, "epoch_ms": 10**3, "epoch_us": 1}
-NANOSECONDS: Final = "nanoseconds"
+UNITS: Final = {
+    TimeFormat.EPOCH_D: "days",
+    TimeFormat.EPOCH_S: "seconds",
+    TimeFormat.EPOCH_MS: "milliseconds",
+    TimeFormat.EPOCH_US: "microseconds",
+    TimeFormat.EPOCH_NS: "nanoseconds",
+}
+"""What an epoch format counts."""
+WHOLE_ALONE: Final = (
+    "event_time.format reads epochs as whole numbers alone; event_time.source: kafka takes Kafka's timestamp"
+)
 NEAR: Final = timedelta(days=10 * 365)
 """A number is an epoch in a unit by which it lies this near Kafka's timestamp."""
 
@@ -86,21 +96,20 @@ def _at(decoded: object, path: tuple[str, ...]) -> Any:
 def _hint_of_time(found: object, timestamp: int, rules: Rules) -> str | None:
     """Compare how an event time is written with how the config reads it."""
     field, format = ".".join(rules.event_time.path), rules.event_time.format
-    text = isinstance(found, str)
     if isinstance(found, str) and not NUMBER.fullmatch(found):
-        if format is TimeFormat.ISO8601:
-            return None
-        return f"`{field}` is a text, and event_time.format: {format} reads a number; iso8601 reads texts"
+        reads = (
+            f"`{field}` is a text, and event_time.format: {format.value} reads a number; iso8601 reads texts"
+        )
+        return reads if format.is_count else None
     number = _whole(found)
     unit = None if number is None else unit_near(number, timestamp)
-    if unit is None or (unit == format and not text):
+    if unit is None or (unit is format and isinstance(found, int)):
         return None
-    hint = f"the number in `{field}` is {_NAMES[unit]} since 1970"
-    if text:
-        return f"{hint}, written as a text; event_time.format reads epochs as numbers alone"
-    if unit == NANOSECONDS:
-        return f"{hint}, which no event_time.format reads; event_time.source: kafka takes Kafka's timestamp"
-    return f"{hint}; set event_time.format: {unit}"
+    hint = f"the number in `{field}` is {UNITS[unit]} since 1970"
+    if isinstance(found, int):
+        return f"{hint}; set event_time.format: {unit}"
+    written = "as a text" if isinstance(found, str) else "with a point"
+    return f"{hint}, written {written}; {WHOLE_ALONE}"
 
 
 def _whole(found: object) -> int | None:
@@ -114,17 +123,8 @@ def _whole(found: object) -> int | None:
     return None
 
 
-_NAMES: Final = {
-    "epoch_s": "seconds",
-    "epoch_ms": "milliseconds",
-    "epoch_us": "microseconds",
-    NANOSECONDS: "nanoseconds",
-}
-
-
-def unit_near(number: int, timestamp: int, near: timedelta = NEAR) -> str | None:
-    """Return the unit in which a number since 1970 lies near Kafka's timestamp (ms); None if in none."""
-    stamp = timestamp * 1000
-    micros = {unit: number * factor for unit, factor in MICROS.items()} | {NANOSECONDS: number // 1000}
-    distance, unit = min((abs(instant - stamp), unit) for unit, instant in micros.items())
-    return unit if distance <= near // timedelta(microseconds=1) and number > 0 else None
+def unit_near(number: int, timestamp: int, near: timedelta = NEAR) -> TimeFormat | None:
+    """Return the epoch by which a number lies near Kafka's timestamp (ms); None if by none."""
+    stamp = timestamp * NANOSECONDS[TimeFormat.EPOCH_MS]
+    distance, unit = min((abs(number * length - stamp), unit) for unit, length in NANOSECONDS.items())
+    return unit if distance // 1000 <= near // MICROSECOND and number > 0 else None

@@ -33,6 +33,15 @@ class TimeFormat(StrEnum):
         return self.value.startswith("epoch")
 
 
+NANOSECONDS = {
+    TimeFormat.EPOCH_D: 86_400_000_000_000,
+    TimeFormat.EPOCH_S: 1_000_000_000,
+    TimeFormat.EPOCH_MS: 1_000_000,
+    TimeFormat.EPOCH_US: 1_000,
+    TimeFormat.EPOCH_NS: 1,
+}
+"""The length of an epoch format's unit."""
+
 _PARTS = {
     "yyyy": r"(?P<year>[0-9]{4})",
     "MM": r"(?P<month>[0-9]{2})",

@@ -7,6 +7,7 @@ of jars. Java checks that, and ignores an archive that does not fit.
 from __future__ import annotations
 
 import os
+import signal
 from typing import Final
 
 from jobs.paths import class_archive
@@ -39,4 +40,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C need not wait for an archive that nobody will use
     main()

@@ -304,7 +304,8 @@ class Engine:
     def _watched(self, offsets: int, progress: Progress) -> Iterator[None]:
         """Report twice a second how many records the tasks that have ended read, and at the end all offsets.
 
-        Of a task that still runs Spark tells nothing. Jobs of other topics do not count.
+        Of a task that still runs Spark tells nothing, not with heartbeats a second apart either. Jobs of
+        other topics do not count.
         """
         context, group = self.session.sparkContext, secrets.token_hex(4)
         tracker = context.statusTracker()

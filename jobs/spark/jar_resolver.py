@@ -7,6 +7,7 @@ cut short leaves what was there before.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from importlib.util import find_spec
@@ -66,15 +67,21 @@ def _fetch(java: str, folder: Path) -> None:
     }
     arguments = [str(each) for option in options.items() for each in option]
     user_dir = f"-Divy.default.ivy.user.dir={folder / '.ivy'}"
-    command = [java, user_dir, "-cp", ivy, "org.apache.ivy.Main", "-warn", *arguments]
+    command = [java, user_dir, "-cp", ivy, "org.apache.ivy.Main", "-verbose", *arguments]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode or not any((folder / NEW).glob("*.jar")):
-        lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
         raise RunFailed(
             expected=f"Ivy to fetch the jars of {conf_folder() / 'ivy.xml'}",
-            found="; ".join(lines[-3:]) or f"exit code {done.returncode}",
+            found=_why(done.stdout + done.stderr) or f"exit code {done.returncode}",
             do="Run `kafka-daily setup` again once the cause is gone; what was there is kept.",
         )
+
+
+def _why(said: str) -> str:
+    """Return the last line in which Ivy names a cause, else its last line with words."""
+    lines = [line.strip() for line in said.splitlines() if re.search("[a-z]", line)]
+    causes = [line for line in lines if re.search("ERROR: |Exception: |^Host |requires authentication", line)]
+    return (causes or lines or [""])[-1]
 
 
 def _pyspark_jars(*patterns: str) -> str:

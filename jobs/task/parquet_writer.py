@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 from io import BufferedIOBase
@@ -136,9 +136,9 @@ class RollingWriter:
             self._open = None
 
 
-def write_empty(new_file: Callable[[], NewFile], schema: pa.Schema, options: FileOptions) -> WrittenFile:
+def write_empty(file: NewFile, schema: pa.Schema, options: FileOptions) -> WrittenFile:
     """Write a file of a day without rows, which shows readers the day's columns."""
-    return _OpenFile(new_file(), schema, options, schema.empty_table()).close(Verdict.IN_DAY, None)
+    return _OpenFile(file, schema, options, schema.empty_table()).close(Verdict.IN_DAY, None)
 
 
 class _OpenFile:
@@ -235,6 +235,17 @@ def _coordinates(table: pa.Table) -> list[tuple[int, Longs]]:
     partitions = table["kafka_partition"].to_numpy()
     offsets = table["kafka_offset"].to_numpy()
     return [(partition, offsets[at:end]) for partition, at, end in slices(partitions)]
+
+
+def batches_of(lake: Files, written: WrittenFile) -> Iterator[pa.RecordBatch]:
+    """Read a file's rows, without the metadata of its footer."""
+    with lake.open_file(written.path) as file:
+        source = pq.ParquetFile(file)
+        schema = source.schema_arrow.remove_metadata()
+        # by row group, since that has a bounded size: a batch may otherwise hold thousands of large records
+        for group in range(source.num_row_groups):
+            for batch in source.iter_batches(row_groups=[group]):
+                yield batch.cast(schema)
 
 
 def read_back(lake: Files, ref: str) -> ReadBack:

@@ -7,7 +7,8 @@ twice; accumulators and observed metrics cannot promise that.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import pairwise
@@ -16,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from offsets.checkpoint import Anchor
-from offsets.errors import KafkaDailyError
+from offsets.errors import AuditFailed, KafkaDailyError
 from offsets.manifest import CauseCount, FileOffsets, Tally
 from offsets.ranges import Gathering, Offsets, Range, joined
 from offsets.verdict import Verdict
@@ -60,7 +61,7 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
-    """What one task was given and what it did; `failure` is the error that stopped it.
+    """What one task, or all, was given and did; `failure` is the error that stopped it.
 
     `unfiled` are the offsets of the records that a verdict of UNFILED left out of all files.
     """
@@ -115,6 +116,53 @@ class RangeLog:
     def ranges(self) -> dict[int, Offsets]:
         """Return the offsets of each partition."""
         return {partition: seen.gathered() for partition, seen in self._seen.items()}
+
+
+def join_results(results: Sequence[TaskResult]) -> TaskResult:
+    """Join the results of all tasks.
+
+    Raises:
+        KafkaDailyError: the failure of a task.
+        AuditFailed: two tasks report one offset.
+    """
+    for failure in filter(None, (result.failure for result in results)):
+        raise failure
+    with each_once("delivered"):
+        return TaskResult(
+            delivered=joined_by_partition(result.delivered for result in results),
+            unfiled={
+                verdict: joined_by_partition(result.unfiled.get(verdict, {}) for result in results)
+                for verdict in UNFILED
+            },
+            tally=summed(entry for result in results for entry in result.tally),
+            causes=summed_causes(cause for result in results for cause in result.causes),
+            last=_last_anchors(results),
+            files=tuple(file for result in results for file in result.files),
+        )
+
+
+def _last_anchors(results: Iterable[TaskResult]) -> dict[int, Anchor]:
+    anchors = [entry for result in results for entry in result.last.items()]
+    return dict(sorted(anchors, key=lambda entry: entry[1].offset))
+
+
+@contextmanager
+def each_once(what: str) -> Iterator[None]:
+    """Raise AuditFailed where an offset is added twice."""
+    try:
+        yield
+    except ValueError as error:
+        raise audit_failed(f"each offset to be {what} once", str(error)) from None
+
+
+def audit_failed(expected: str, found: str, recurs: str = "") -> AuditFailed:
+    """Return the error of a day whose parts do not agree; `recurs` is what to do if it comes again."""
+    return AuditFailed(
+        expected=expected,
+        found=found,
+        do="Nothing was committed; staging is kept as evidence. Run the day again; "
+        + (f"if it recurs: {recurs}" if recurs else "report it if it recurs."),
+    )
 
 
 def joined_by_partition(reports: Iterable[Mapping[int, Offsets]]) -> dict[int, Offsets]:

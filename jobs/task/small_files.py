@@ -6,7 +6,7 @@ own staging folder. Never removes the small files: they stay in staging and are 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import date
 
 import pyarrow as pa
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from jobs.lake.files import numbered_files
 from jobs.lake.port import Files
 from jobs.lake.refusals import store_errors
-from jobs.task.parquet_writer import FileOptions, RollingWriter
+from jobs.task.parquet_writer import FileOptions, RollingWriter, batches_of
 from jobs.task.result import WrittenFile
 from offsets.verdict import Verdict
 
@@ -46,14 +46,3 @@ def merge_small_files(
 def _schema(lake: Files, written: WrittenFile) -> pa.Schema:
     with lake.open_file(written.path) as file:
         return pq.read_schema(file).remove_metadata()
-
-
-def batches_of(lake: Files, written: WrittenFile) -> Iterator[pa.RecordBatch]:
-    """Read a file's rows, without the metadata of its footer."""
-    with lake.open_file(written.path) as file:
-        source = pq.ParquetFile(file)
-        schema = source.schema_arrow.remove_metadata()
-        # by row group, since that has a bounded size: a batch may otherwise hold thousands of large records
-        for group in range(source.num_row_groups):
-            for batch in source.iter_batches(row_groups=[group]):
-                yield batch.cast(schema)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Final
@@ -32,13 +31,14 @@ from jobs.task.result import (
     Longs,
     RangeLog,
     TaskResult,
+    each_once,
     ranges_of,
     slices,
     summed,
     summed_causes,
 )
 from offsets.checkpoint import Anchor
-from offsets.errors import AuditFailed, KafkaDailyError
+from offsets.errors import KafkaDailyError
 from offsets.instants import micros
 from offsets.kafka.reader import digest_of
 from offsets.manifest import CauseCount, Tally
@@ -201,7 +201,7 @@ class _Task:
         settled = np.zeros(len(batch), dtype=bool)
         for partition, at, end in slices(batch.partition):
             offsets = batch.offset[at:end]
-            with _delivered_once():
+            with each_once("delivered"):
                 self._delivered.add(partition, offsets)
             settled[at:end] = self._bounds.seen[partition].settled(offsets)
             anchor = batch.last(at + int(offsets.argmax()))
@@ -316,7 +316,7 @@ class _Task:
         self._causes = list(summed_causes(self._causes))
 
     def _count(self, partitions: Longs, offsets: Longs, codes: Codes) -> None:
-        with _delivered_once():
+        with each_once("delivered"):
             self._tally = list(summed([*self._tally, *_tallies(partitions, offsets, codes)]))
 
     def _writer(self, verdict: Verdict, day: date | None = None) -> RollingWriter:
@@ -335,19 +335,6 @@ class _Task:
             last=self._last,
             files=tuple(file for writer in writers for file in writer.close()),
         )
-
-
-@contextmanager
-def _delivered_once() -> Iterator[None]:
-    """Raise AuditFailed where an offset is added twice."""
-    try:
-        yield
-    except ValueError as error:
-        raise AuditFailed(
-            expected="each offset to be delivered once to one task",
-            found=f"one twice: {error}",
-            do="Nothing was committed. Run the day again; report it if it recurs.",
-        ) from None
 
 
 def _select(rows: pa.RecordBatch, mask: Mask) -> list[pa.RecordBatch]:

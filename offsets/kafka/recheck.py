@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
 from offsets.checkpoint import Checkpoint
 from offsets.day_plan import DayPlan, Span
-from offsets.errors import AuditFailed, OffsetsLost, TopicChanged
+from offsets.errors import AuditFailed, BrokerUnavailable, OffsetsLost, TopicChanged
 from offsets.kafka.offset_lookup import NARROW, TRIES, read_anchor
 from offsets.kafka.reader import Look, Stretch, TopicReader, look_together
 from offsets.manifest import Gaps
@@ -51,6 +52,17 @@ def recheck(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Che
             # a log start moved between the reads of log offsets and anchors: read both again
             if "log_start" in lost.facts or attempt == TRIES - 1:
                 raise
+
+
+def recheck_pending(reader: TopicReader, plan: DayPlan, delivered: Mapping[int, Offsets]) -> None:
+    """Recheck the topic if pending offsets were not delivered: its error explains more than the audit's."""
+    missing = [
+        Gaps(partition=part.partition, offsets=part.pending - delivered.get(part.partition, Offsets()))
+        for part in plan.consumed.partitions
+    ]
+    if any(len(gap.offsets) for gap in missing):
+        with suppress(BrokerUnavailable):
+            recheck(reader, plan, missing, plan.consumed)
 
 
 def _check_logs(reader: TopicReader, plan: DayPlan, gaps: Sequence[Gaps], next_: Checkpoint) -> None:

@@ -23,8 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
+from jobs.context import RunStamp
 from jobs.day.audit import audit
-from jobs.day.commit import RunStamp, commit
+from jobs.day.commit import commit
 from jobs.lake.posix import PosixLake
 from jobs.task.classify import Mask
 from jobs.task.result import Longs, RangeLog, ReadBack, TaskResult, WrittenFile
@@ -92,7 +93,7 @@ def settle(report: TaskResult, sets: Sets, until: int, folder: Path) -> int:
     staged = lake.stage(DAY.date, "r")
     files = [file_of(verdict, offsets, lake, staged) for verdict, offsets in sets.items()]
     back = {file.path: back_of(file, sets[file.verdict]) for file in files}
-    audited = audit(plan_of(until), [report], files, lambda file: back[file.path])
+    audited = audit(plan_of(until), report, files, lambda file: back[file.path])
     now = datetime.now(UTC)
     commit(lake, staged, audited, RunStamp(run_id="r", started=now, audited=now, versions={}), amend=False)
     committed = read_manifest(lake, DAY.date)

@@ -22,6 +22,7 @@ import hypothesis
 import pytest
 import structlog
 
+import jobs.context
 import jobs.daily
 import jobs.day.commit
 import jobs.day.execute
@@ -727,7 +728,7 @@ def play_many(count: int, seed: int, *, real: bool, memory: bool) -> tuple[Count
         play(script, counts, real=real, memory=memory)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(jobs.day.execute, "_versions", lambda: {"kafka-daily": "0"})
+        patched.setattr(jobs.context, "_versions", lambda: {"kafka-daily": "0"})
         try:
             histories()
         except Exception:  # noqa: BLE001 -- an error of ours may not cross processes: its text does

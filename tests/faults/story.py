@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 import pytest
 import structlog
 
-import jobs.day.execute
+import jobs.context
 from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import Outcome, run_day
@@ -82,7 +82,7 @@ class Story:
         _RUNS[lake] += 1
         of_run = replace(pipeline(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
         with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs():
-            patched.setattr(jobs.day.execute, "_versions", lambda: {"kafka-daily": "0"})
+            patched.setattr(jobs.context, "_versions", lambda: {"kafka-daily": "0"})
             return self.command(of_run, day)
 
     def command(self, pipeline: Pipeline, day: date) -> Outcome:

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -38,11 +38,10 @@ import offsets.kafka.offset_lookup
 import offsets.kafka.recheck
 import offsets.plan
 import tests.faults.histories
-from jobs.config import Late
+from jobs.context import Pipeline
 from jobs.daily import run_day
 from jobs.day.carry_over import CarriedOver
 from jobs.day.commit import recommit
-from jobs.day.execute import lock_holder
 from jobs.lake.clean import clean, orphans
 from jobs.lake.late import finish_moves
 from jobs.lake.names import parent
@@ -186,14 +185,19 @@ def _anchor_not_compared(patched: Patch) -> None:
 
 def _moves_not_finished_first(patched: Patch) -> None:
     """Start the next day without finishing the moves of the last one."""
-    commit = jobs.daily._commit
+    commit, lock = jobs.day.commit.commit, Pipeline.lock_lake
     mine: list[Manifest] = []
 
-    def noted(*arguments: Any) -> Manifest:
-        mine.append(commit(*arguments))
+    def locked(pipeline: Pipeline) -> AbstractContextManager[None]:
+        mine.clear()
+        return lock(pipeline)
+
+    def noted(*arguments: Any, **named: Any) -> Manifest:
+        mine.append(commit(*arguments, **named))
         return mine[-1]
 
-    patched.setattr(jobs.daily, "_commit", noted)
+    patched.setattr(Pipeline, "lock_lake", locked)
+    patched.setattr(jobs.day.commit, "commit", noted)
     patched.setattr(
         jobs.daily,
         "finish_moves",
@@ -351,16 +355,17 @@ def _a_folder_stays_after_a_kill(patched: Patch) -> None:
 
 def _late_policy_of_the_rerun(patched: Patch) -> None:
     """Read the policy for late rows from the config of the finishing run, not from the manifest."""
-    config: list[Late] = []
+    amends: list[bool] = []
+    lock = Pipeline.lock_lake
 
-    def noted(pipeline: Any) -> LockHolder:
-        config.append(pipeline.settings.late)
-        return lock_holder(pipeline)
+    def noted(pipeline: Pipeline) -> AbstractContextManager[None]:
+        amends.append(pipeline.amends)
+        return lock(pipeline)
 
     def by_config(lake: PosixLake, manifest: Manifest) -> Any:
-        return finish_moves(lake, manifest) if config[-1] is Late.AMEND else {}
+        return finish_moves(lake, manifest) if amends[-1] else {}
 
-    patched.setattr(jobs.daily, "lock_holder", noted)
+    patched.setattr(Pipeline, "lock_lake", noted)
     patched.setattr(jobs.daily, "finish_moves", by_config)
 
 

@@ -18,7 +18,6 @@ import pytest
 
 from jobs.context import Pipeline
 from jobs.daily import Outcome
-from jobs.day.execute import lock_holder
 from jobs.lake.expiry import expire
 from jobs.lake.posix import PosixLake
 from jobs.verify.level import Level
@@ -41,7 +40,7 @@ class Expiring(Story):
     """Committed days, of which all before the last two leave."""
 
     def command(self, pipeline: Pipeline, day: object) -> Outcome:
-        with pipeline.lake.lock(lock_holder(pipeline)):
+        with pipeline.lock_lake():
             expire(pipeline.lake, DAYS[-1], NOW, pipeline.run_id, "a test")
         return cast("Outcome", None)
 

@@ -50,7 +50,7 @@ def test_a_stopped_broker_leaves_neither_process_nor_folder() -> None:
     assert not running(own.pid)
 
 
-@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("kill", [signal.SIGKILL, signal.SIGINT])
 def test_a_broker_dies_with_its_parent(kill: signal.Signals) -> None:
     program = (
         "import signal, time\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from jobs.cli import first_look
 from jobs.context import open_broker
 from jobs.first_look.record import read_record
 from offsets.errors import BrokerBehind, ConfigError
@@ -65,7 +66,8 @@ def test_an_offset_without_a_record_names_one_that_can_be_shown(broker: Broker, 
     name = topic()
     transactions = Transactions(broker.bootstrap_servers, name)
     transactions.begin([order(midnight(FIRST))])
-    with open_broker(broker.bootstrap_servers, timedelta(seconds=20)) as reader:
+    kafka = first_look.cluster(broker.bootstrap_servers, None, Path())
+    with open_broker(kafka.settings) as reader:
         with pytest.raises(BrokerBehind, match="open transaction from offset 0"):
             read_record(reader, name, 0, 0)
         transactions.commit_open()

@@ -344,7 +344,7 @@ def test_a_broker_that_dies_in_the_middle_of_a_run(
 def test_credentials_that_are_refused(
     configured: Configured, command: Command, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And with the right ones both clients, librdkafka and Spark's, are let in."""
+    """And with the right ones both clients, librdkafka and Spark's, are let in, and `init` by that config."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     settings = {
         "listener.security.protocol.map": "PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -389,6 +389,13 @@ def test_credentials_that_are_refused(
         assert done.code == 0, done.err
         assert "it;s me" not in done.err + done.out
         assert_exact(lake, words, [night(FIRST)])
+
+        proposed = command(config, "init", "--topic", "orders", "--zone", "Europe/Amsterdam")
+        assert proposed.code == 0, proposed.err
+        written = config.with_name("orders.yaml")
+        assert "password: '${env:THE_PASSWORD}'" in written.read_text()
+        assert "it;s me" not in written.read_text() + proposed.out + proposed.err
+        assert command(written, "plan", "--date", str(FIRST)).code == 0
 
 
 def _lets_in(servers: str, user: dict[str, str]) -> bool:

@@ -21,7 +21,7 @@ from jobs.verify.run import verify
 from offsets.errors import ConfigError, ContractChanged, OffsetsLost
 from offsets.kafka import client as clients
 from offsets.plan import Accept
-from offsets.ranges import Range
+from offsets.ranges import Offsets
 from tests.reference import Fate
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
@@ -52,10 +52,10 @@ def test_odd_stamps_of_all_kinds_are_settled_once_and_stop_no_day(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A partition for each kind: at its end when the first day runs, and again between good records."""
-    found: list[dict[int, Range]] = []
+    found: list[dict[int, Offsets]] = []
     find = stretches.find_stretches
 
-    def noted(*asked: Any) -> dict[int, Range]:
+    def noted(*asked: Any) -> dict[int, Offsets]:
         found.append(find(*asked))
         return found[-1]
 

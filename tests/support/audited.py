@@ -12,7 +12,7 @@ import pytest
 from jobs.day.audit import Audited, audit
 from jobs.task.classify import DayBounds
 from jobs.task.parquet_writer import FileOptions, read_back
-from jobs.task.result import ReadBack, TaskResult, WrittenFile
+from jobs.task.result import ReadBack, TaskResult, WrittenFile, join_results
 from jobs.task.task import TaskSpec, run_task
 from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint
 from offsets.contract import Accepted, Contract
@@ -46,7 +46,7 @@ class Case:
     read: Callable[[WrittenFile], ReadBack] = lambda file: read_back(FILES, file.path)
 
     def audit(self) -> Audited:
-        return audit(self.plan, self.reports, self.files, self.read)
+        return audit(self.plan, join_results(self.reports), self.files, self.read)
 
     def fails(self, words: str) -> None:
         with pytest.raises(AuditFailed, match=words) as stopped:

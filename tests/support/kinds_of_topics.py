@@ -1,4 +1,4 @@
-"""Six kinds of topics as teams have them, on a topic in memory, each with a few broken records."""
+"""Seven kinds of topics as teams have them, on a topic in memory, each with a few broken records."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from tests.support.memory_topic import MemoryTopic
 
 START = datetime(2026, 5, 1, 0, 10, tzinfo=UTC)
 DAYS = 3
-RECORDS = 6_000
+RECORDS = 4_500
+KAFKA = {"bootstrap_servers": "localhost:9092"}
 BROKEN = 7
 """This many records of each topic are no JSON."""
 
@@ -95,6 +96,8 @@ def change(rng: random.Random, at: datetime, number: int) -> dict[str, Any]:
         "source": {"version": "2.7", "connector": "postgresql", "ts_ms": millis(at), "lsn": number * 10**6},
         "op": operation,
         "ts_ms": millis(at) + 120,
+        "ts_us": micros(at) + 120_000,
+        "ts_ns": micros(at) * 1000 + 120_000_000,
         "transaction": None,
     }
 
@@ -105,6 +108,31 @@ def connected(rng: random.Random, at: datetime, number: int) -> dict[str, Any]:
     return {"schema": {"type": "struct", "fields": fields}, "payload": change(rng, at, number)}
 
 
+def awkward(rng: random.Random, at: datetime, number: int) -> dict[str, Any]:
+    """Make a record with names and values on which schemas break; most of them are rare, or begin late."""
+    made: dict[str, Any] = {
+        "order.id": 2**53 + number,
+        "Order Date": at.date().isoformat(),
+        "date": at.date().isoformat(),
+        "event_time": iso(at) if number % 40 else iso(at).rstrip("Z"),
+        "kafka_source": "core",
+        "type": "null",
+        "Total": number if number % 700 else number + 0.5,
+        "total": -number,
+        "large": 2**60 + number if number % 3 else 0.25,
+        "nulls first": None if number < RECORDS else {"since": iso(at), "Name.First": "Zoë", "date": "soon"},
+        "written": at.strftime("%Y-%m-%dT%H:%M:%S,5+0000"),
+        "local": at.strftime("%Y-%m-%d %H:%M"),
+        "list": [] if number % 50 else [None, {"a": number}, {"a": None, "b": [1.5]}],
+        "empty": {},
+    }
+    if number % 1500 == 7:
+        made["seldom"] = rng.choice([7, 7.5, "7", {"a": 7}, [7], True])
+    if number > 2.9 * RECORDS:
+        made["new"] = "2026-05-04"
+    return made
+
+
 KINDS: dict[str, Callable[[random.Random, datetime, int], dict[str, Any]]] = {
     "orders": order,
     "iot": reading,
@@ -112,13 +140,17 @@ KINDS: dict[str, Callable[[random.Random, datetime, int], dict[str, Any]]] = {
     "transfers": transfer,
     "debezium": change,
     "connect": connected,
+    "awkward": awkward,
 }
+SIZES = {"awkward": 3 * RECORDS}
+"""How many records are made where others than RECORDS: three times as many as are sampled."""
 
 
-def produce(kind: str, *, records: int = RECORDS, seed: int = 7, seconds_late: float = 20) -> MemoryTopic:
+def produce(kind: str, *, records: int | None = None, seed: int = 7, seconds_late: float = 20) -> MemoryTopic:
     """Make a topic of a kind: three days, stamped a little after each event, with a few broken records."""
     rng, topic = random.Random(seed), MemoryTopic(3)
-    step = timedelta(days=DAYS) / (records + 10)
+    records = records or SIZES.get(kind, RECORDS)
+    step = timedelta(days=DAYS, minutes=-15) / records
     broken = set(rng.sample(range(records), BROKEN))
     for number in range(records):
         at = START + number * step

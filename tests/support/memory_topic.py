@@ -7,10 +7,12 @@ the last stable offset is an error.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, auto
+from operator import attrgetter
 
 from offsets.checkpoint import TopicIdentity
 from offsets.day_plan import LogOffsets
@@ -72,12 +74,11 @@ class Log:
     def visible(self, from_: int, until: int) -> list[Record]:
         """List the records of a range that a read_committed consumer gets."""
         until = min(until, self.last_stable)
+        begin, end = (bisect_left(self.records, at, key=attrgetter("offset")) for at in (from_, until))
         return [
             record
-            for record in self.records
-            if from_ <= record.offset < until
-            and not record.marker
-            and (record.transaction is None or record.transaction.fate is Fate.COMMITTED)
+            for record in self.records[begin:end]
+            if not record.marker and (record.transaction is None or record.transaction.fate is Fate.COMMITTED)
         ]
 
 
@@ -264,7 +265,7 @@ class MemoryTopic:
         self._asked("sample", topic)
         sampled: list[FullRecord] = []
         for record in self.logs[partition].visible(from_, until):
-            if sum(taken.size for taken in sampled) >= limit:
+            if limit <= 0:
                 break
             sampled.append(
                 FullRecord(
@@ -275,6 +276,7 @@ class MemoryTopic:
                     headers=record.headers if headers else (),
                 )
             )
+            limit -= sampled[-1].size
         return sampled
 
     def present_of(self, topic: str, wanted: Mapping[int, Range]) -> dict[int, Offsets]:

@@ -18,7 +18,7 @@ def until(holds: Callable[[], bool], seconds: float = WAIT) -> None:
     deadline = time.monotonic() + seconds
     while not holds():
         assert time.monotonic() < deadline, "it did not come to pass in time"
-        time.sleep(0.003)
+        time.sleep(0.01)
 
 
 def descendants(root: int) -> list[int]:

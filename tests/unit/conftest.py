@@ -8,7 +8,7 @@ import pytest
 import structlog
 from hypothesis import settings
 
-import jobs.day.execute
+import jobs.context
 from jobs.lake.store import System
 
 structlog.configure(processors=[lambda logger, name, event: _drop()])
@@ -25,5 +25,5 @@ def _hundreds_of_days_in_seconds() -> Iterator[None]:
     """Skip fsync, and the search for installed versions; a test that is about them plants its own."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(System, "fsync", lambda _, file: None)
-        patched.setattr(jobs.day.execute, "_versions", lambda: {"kafka-daily": "0"})
+        patched.setattr(jobs.context, "_versions", lambda: {"kafka-daily": "0"})
         yield

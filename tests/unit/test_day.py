@@ -16,6 +16,7 @@ import jobs.day.audit
 import jobs.day.commit
 import jobs.day.execute
 import jobs.task.small_files
+import offsets.manifest_text
 from jobs.config import Evolve
 from jobs.daily import run_day
 from jobs.day.plan import due_days, next_due
@@ -366,7 +367,7 @@ CRASHES: list[tuple[object, str]] = [
     (jobs.day.audit, "audit"),
     (jobs.day.execute, "recheck"),
     (jobs.day.commit, "commit"),
-    (jobs.day.commit, "to_json"),
+    (offsets.manifest_text, "to_json"),
     (PosixLake, "_put_together"),
     (Store, "sync_all"),
     (PosixLake, "commit"),

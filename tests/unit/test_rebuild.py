@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import inspect
 import json
 import os
 import re
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from io import BufferedReader
@@ -283,6 +285,58 @@ def test_a_lost_day_is_back_before_its_owners_are_and_the_next_run_names_the_com
     rebuild(lake, topic, SECOND)
     assert state(lake) == before
     run_day(pipeline(lake, topic, late=Late.AMEND), FIFTH)
+    assert problems(lake) == ()
+
+
+class Depths:
+    """Notes how deep in the stack each stage of a plan begins."""
+
+    def __init__(self) -> None:
+        self.seen: list[int] = []
+
+    def started(self, stage: Stage, day: date) -> None:
+        if stage is Stage.PLAN:
+            self.seen.append(len(inspect.stack(0)))
+
+    def counted(self, *_: object) -> None: ...
+
+    def ended(self, *_: object) -> None: ...
+
+
+def test_a_chain_of_days_that_lost_their_late_files_takes_no_level_of_the_stack_for_each(
+    tmp_path: Path,
+) -> None:
+    """A lake of 500 days without its late files could not be mended: Python stops at 1,000 levels."""
+    topic, lake = MemoryTopic(2), tmp_path / "lake"
+    days = [FIRST + timedelta(days=step) for step in range(9)]
+    for day in days:
+        noon = midnight(day, ZONE) + timedelta(hours=12)
+        topic.produce(0, order(noon), noon)
+        if day > FIRST:
+            topic.produce(0, order(noon - timedelta(hours=20)), noon)
+        if day == days[3]:
+            topic.produce(1, order(noon), noon)
+        run_day(pipeline(lake, topic, late=Late.AMEND), day)
+    before, backup = state(lake), shutil.copytree(lake, tmp_path / "backup")
+    for day in days[1:]:
+        for path in late_paths(lake, day):
+            path.unlink()
+    shorter, depths = deepcopy(topic), Depths()
+    shorter.retain_from(1, 1)
+    copied = Path(shutil.copytree(lake, tmp_path / "copied"))
+    with pytest.raises(OffsetsLost, match=f"{days[3]}, which brought late rows to {days[2]}") as stopped:
+        rebuild(copied, shorter, FIRST)
+    assert set(revisions(copied).values()) == {1}
+    assert f"from a backup, then build {FIRST} again (`run --date {FIRST} --force`)" in stopped.value.do
+    target = re.findall("date=[^ ]*parquet", stopped.value.do)[0]
+    shutil.copy2(backup / target, copied / target)
+    rebuild(copied, shorter, FIRST)
+    assert [revision for _, revision in sorted(revisions(copied).items())] == [2] * 3 + [1] * 6
+    rebuild_day(replace(pipeline(lake, topic, late=Late.AMEND), observers=(depths,)), FIRST)
+    assert state(lake) == before
+    assert set(revisions(lake).values()) == {2}
+    assert len(depths.seen) == len(days)
+    assert max(depths.seen) - min(depths.seen) <= 2
     assert problems(lake) == ()
 
 
@@ -608,7 +662,7 @@ def test_many_lost_amendments_of_one_run_are_made_again_without_reading_all_its_
 ) -> None:
     """420 lost files of a row or two took 204 s, and take 9."""
     lake, topic, watched = tmp_path / "lake", MemoryTopic(), Watched(tmp_path / "lake")
-    for number in range(500):
+    for number in range(250):
         text, stamp = hashlib.sha512(b"%d" % number).hexdigest(), midnight(SECOND, ZONE) + timedelta(hours=9)
         topic.produce(0, order(midnight(FIRST, ZONE), text), stamp)
     sizes: dict[str, Any] = {"late": Late.AMEND, "min_file_size": 1, "target_file_size": 6_000}

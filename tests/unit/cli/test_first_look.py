@@ -135,10 +135,27 @@ def test_init_writes_a_config_that_plan_can_read_and_says_what_it_makes_of_the_s
         (("--topic", "a b", "--bootstrap", "localhost:9092"), "--topic"),
         (("--topic", "orders", "--bootstrap", "localhost"), "--bootstrap"),
         (("--topic", "orders", "--bootstrap", "localhost:9092", "--zone", "Mars"), "--zone"),
-        (("--topic", "orders"), "--bootstrap"),
+        (("--topic", "orders"), "neither"),
+        (("--topic", "orders", "--bootstrap", "localhost:9092", "--config", "a.yaml"), "both"),
+        (("--topic", "orders", "--config", "missing.yaml"), "missing.yaml"),
     ],
 )
 def test_wrong_options_of_init_end_with_2(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
     code, told = document("init", *arguments)
     assert (code, told["error"]) == (2, "ConfigError")
     assert words in told["expected"] + told["found"]
+
+
+def test_init_writes_beside_the_config_that_names_the_cluster(broker: MemoryTopic, tmp_path: Path) -> None:
+    broker.produce(0, b'{"id":1}', at(FIRST, 3))
+    (tmp_path / "cluster.yaml").write_text("kafka:\n  bootstrap_servers: kafka-1:9092\n  timeout: 7s\n")
+    for arguments in (
+        ("init", "--config", tmp_path / "cluster.yaml"),
+        ("init", "--out", tmp_path / "b.yaml"),
+    ):
+        named = () if "--config" in arguments else ("--config", tmp_path / "cluster.yaml")
+        code, told = document(*named, *arguments, "--topic", "orders")
+        assert code == 0, told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b.yaml", "cluster.yaml", "orders.yaml"]
+    assert (tmp_path / "b.yaml").read_text() == (tmp_path / "orders.yaml").read_text()
+    assert load(tmp_path / "orders.yaml", {}).kafka.timeout.seconds == 7

@@ -18,7 +18,7 @@ from offsets.errors import RunFailed
 from tests.support.command_line import document, invoke
 from tests.support.terminal import HERE, lines, on_terminal
 from tests.support.three_days import a_lake
-from tests.unit.cli.test_cli import CONFIG, IN_MEMORY
+from tests.unit.cli.test_cli import CONFIG, IN_MEMORY, REAL
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*[1-9][0-9;]*m")
 SLOW = IN_MEMORY.replace(
@@ -156,8 +156,7 @@ def test_a_failed_topic_is_told_above_the_progress_line(config: Path) -> None:
     """Its paragraph began behind the bar."""
     other = config.with_name("other.yaml")
     other.write_text(config.read_text().replace("./lake", "./another"))
-    program = "from jobs.cli.commands import main; main()"
-    code, came = on_terminal(program, "run", "--config", config, "--config", other)
+    code, came = on_terminal(REAL, "run", "--config", config, "--config", other)
     shown = lines(came)
     assert code == 12, came
     assert len([line for line in shown if line.startswith("orders: BrokerUnavailable (exit 12)")]) == 2, came
@@ -187,10 +186,10 @@ def test_results_go_to_stdout_also_while_the_terminal_shows_progress(
 def test_no_colour_is_written_where_the_environment_wants_none(config: Path) -> None:
     """The log was coloured all the same."""
     assert COLOUR.search(on_terminal(SLOW, "run", "--config", config, "--date", "2026-03-28")[1])
-    for arguments in (
-        ["run", "--config", config, "--date", "2026-03-29"],
-        ["status", "--config", config],
-        ["-h"],
+    for program, arguments in (
+        (SLOW, ["run", "--config", config, "--date", "2026-03-29"]),
+        (REAL, ["status", "--config", config]),
+        (REAL, ["-h"]),
     ):
-        came = on_terminal(SLOW, *arguments, NO_COLOR="1")[1]
+        came = on_terminal(program, *arguments, NO_COLOR="1")[1]
         assert not re.search(r"\x1b\[[0-9;]*(3[0-7]|9[0-7]|38;)[0-9;]*m", came), came

@@ -15,9 +15,9 @@ from jobs.day.audit import InvalidMessage, audit, require_few_invalid
 from jobs.day.invalid_samples import describe, read_samples
 from jobs.record.decode import NO_VALUE
 from jobs.task.parquet_writer import read_back
-from jobs.task.result import ReadBack, TaskResult, WrittenFile
+from jobs.task.result import ReadBack, TaskResult, WrittenFile, join_results
 from offsets.checkpoint import Checkpoint, PartitionCheckpoint
-from offsets.errors import TooManyInvalid
+from offsets.errors import AuditFailed, TooManyInvalid
 from offsets.manifest import CauseCount, FileOffsets, Tally
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
@@ -69,7 +69,7 @@ def test_a_day_that_adds_up_is_audited(case: Case) -> None:
 
 def test_an_empty_day_is_audited() -> None:
     day = replace(plan(), spans=(span(0, 0, 0),), consumed=_at_zero())
-    found = audit(day, [], [], read_nothing)
+    found = audit(day, TaskResult(), [], read_nothing)
     assert found.tally == ()
     assert found.next == day.consumed
 
@@ -305,7 +305,7 @@ def few_invalid(results: list[TaskResult], limit: float, floor: int) -> None:
     def shown(causes: Sequence[CauseCount]) -> InvalidMessage:
         return describe(causes, read_samples(FILES, [], causes), RULES, Samples.COORDINATES)
 
-    require_few_invalid(results, limit, floor, shown)
+    require_few_invalid(join_results(results), limit, floor, shown)
 
 
 @pytest.mark.parametrize(
@@ -371,8 +371,10 @@ def test_the_message_shows_the_three_commonest_causes_each_with_a_record() -> No
     assert "invalid.limit" in text
 
 
-def test_an_offset_that_two_tasks_count_is_left_to_the_audit() -> None:
+def test_an_offset_that_two_tasks_count_stops_the_day_as_a_failed_audit() -> None:
     reports = [
         TaskResult(tally=(Tally(partition=0, verdict=Verdict.IN_DAY, rows=5, from_offset=0, until_offset=5),))
     ]
-    few_invalid(reports * 2, 0.001, 100)
+    few_invalid(reports, 0.001, 100)
+    with pytest.raises(AuditFailed, match="delivered once"):
+        join_results(reports * 2)

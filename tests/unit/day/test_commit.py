@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-import jobs.day.commit
+import offsets.manifest_text
+from jobs.context import RunStamp
 from jobs.day.audit import Audited
-from jobs.day.commit import RunStamp, commit
+from jobs.day.commit import commit
 from jobs.lake.names import late_target
 from jobs.lake.posix import PosixLake
 from jobs.lake.posix_file import PosixFile
@@ -144,7 +145,7 @@ def test_a_folder_that_is_there_already_is_left_as_it_is(
 STEPS = [
     (Store, "make_folder"),
     (Store, "move"),
-    (jobs.day.commit, "to_json"),
+    (offsets.manifest_text, "to_json"),
     (PosixFile, "make_durable"),
     (Store, "sync_folder"),
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -110,3 +110,13 @@ def test_a_plan_without_a_sample_stands(lake: Path) -> None:
     topic.before = refuse
     assert warned(lake, topic) == ""
     assert run_day(pipeline(lake, topic), FIRST).manifest.rows(Verdict.IN_DAY) == 0
+
+
+def test_records_stamped_in_the_calendars_last_hours_stop_no_run(lake: Path) -> None:
+    """A warning, which no verdict depends on, must not keep a day from being settled."""
+    topic = MemoryTopic()
+    run_day(pipeline(lake, topic, zone="Asia/Tokyo"), FIRST)
+    for number in range(20):
+        topic.produce(0, order(at(FIRST, number)), datetime(9999, 12, 31, 23, 59, tzinfo=UTC))
+    assert "A run reads by Kafka's timestamps" in warned(lake, topic, SECOND, zone="Asia/Tokyo")
+    assert run_day(pipeline(lake, topic, zone="Asia/Tokyo"), SECOND).manifest.day.date == SECOND

@@ -25,6 +25,7 @@ from jobs.record.rules import EventTimeRule
 from jobs.record.schema import INSTANT
 from jobs.record.time_format import TimeFormat
 from offsets.kafka.reader import FullRecord
+from tests.support.kinds_of_topics import KAFKA
 from tests.support.local_engine import RULES
 
 STAMP = 1_795_003_200_000
@@ -84,7 +85,7 @@ def test_every_record_of_the_sample_is_valid_under_the_types_inferred_from_it(
     if found is None:
         assert readable == 0
         return
-    columns = tuple(Column(column.name, column.type) for column in found.columns)
+    columns = tuple(Column(column.name, column.type, (column.field,)) for column in found.columns)
     if columns:
         valid = causes(columns, sample).count(None)
         assert valid >= readable
@@ -99,16 +100,32 @@ def test_a_written_config_is_read_back_as_it_was_proposed(
     if found is None or not found.columns:
         return
     loaded = written(found, tmp_path)
-    assert [(column.name, column.type) for column in loaded.rules.columns] == [
-        (column.name, column.type) for column in found.columns
+    assert [(column.name, column.path, column.type) for column in loaded.rules.columns] == [
+        (column.name, (column.field,), column.type) for column in found.columns
     ]
     assert loaded.day.first == found.first
     assert loaded.rules.event_time.path == (found.event_time.path if found.event_time else ())
 
 
+def test_names_of_the_lake_and_twins_get_others_that_no_field_has() -> None:
+    fields = ["ip", "IP", "Ip", "IP_2", "date", "Date", "record_date", "KAFKA_x"]
+    found = propose(records([dict.fromkeys(fields, 1)]), "UTC", None)
+    assert found is not None
+    assert {column.field: column.name for column in found.columns} == {
+        "ip": "ip",
+        "IP": "IP_3",
+        "Ip": "Ip_4",
+        "IP_2": "IP_2",
+        "date": "record_date_2",
+        "Date": "record_Date_3",
+        "record_date": "record_date",
+        "KAFKA_x": "record_KAFKA_x",
+    }
+
+
 def written(found: Proposal, folder: Path) -> config.Settings:
     path = folder / "a.yaml"
-    path.write_text(config_text(found, "orders", "localhost:9092"), encoding="utf-8")
+    path.write_text(config_text(found, "orders", KAFKA), encoding="utf-8")
     return config.load(path, os.environ)
 
 
@@ -151,7 +168,7 @@ def test_the_event_time_is_the_best_named_field_near_kafkas_timestamp_that_all_r
         "updated_at": STAMP - 5,
         "meta": {"event_time": STAMP * 1000 - 7},
         "created_at": STAMP - 9,
-        "nanos": STAMP * 10**6,
+        "days": STAMP // 86_400_000,
         "id": 7,
     }
     objects = [(STAMP, base) for _ in range(20)]
@@ -162,5 +179,9 @@ def test_the_event_time_is_the_best_named_field_near_kafkas_timestamp_that_all_r
         "updated_at",
     ]
     assert found[0].format is TimeFormat.EPOCH_US
+    nanoseconds = [(STAMP, {"ts_ns": STAMP * 10**6 + 5, "id": 7})] * 20
+    assert [(found.path, found.format) for found in candidates(nanoseconds)] == [
+        (("ts_ns",), TimeFormat.EPOCH_NS)
+    ]
     rare = [(STAMP, base if number % 2 else {"created_at": STAMP}) for number in range(20)]
     assert [candidate.path for candidate in candidates(rare)] == [("created_at",)]

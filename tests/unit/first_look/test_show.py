@@ -180,3 +180,17 @@ def test_text_is_cut_by_characters_and_its_controls_are_never_obeyed() -> None:
     assert text_of(b"\xff\x00", 4).text == "ff00"
     assert not text_of(b"\xff\x00", 4).cut
     assert printable("a\x1b[31mé\n\u202e") == "a\\x1b[31mé\\n\\u202e"
+
+
+@pytest.mark.parametrize("zone", ["Asia/Tokyo", "America/New_York"])
+@pytest.mark.parametrize("sentinel", ["0001-01-01T00:00:00+00:00", "9999-12-31T23:59:59+00:00"])
+def test_the_first_and_last_hours_of_the_calendar_can_be_shown_in_any_zone(
+    lake: Path, sentinel: str, zone: str
+) -> None:
+    """Programs write them for "never"; in one of the zones they have no date."""
+    topic, never = MemoryTopic(), datetime.fromisoformat(sentinel)
+    topic.produce(0, order(never), at(FIRST, 12))
+    shown = show(pipeline(lake, topic, zone=zone), 0, 0, 99)
+    assert (shown.event_time, shown.verdict) == (never, "invalid")
+    assert shown.day is not None
+    assert abs(shown.day - never.date()) <= timedelta(days=1)

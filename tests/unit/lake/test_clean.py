@@ -16,7 +16,7 @@ import pytest
 from jobs.cli import tables
 from jobs.config import Late
 from jobs.daily import run_day
-from jobs.day.execute import lock_holder, staging
+from jobs.day.execute import staging
 from jobs.lake.clean import clean, orphans
 from jobs.lake.names import STAGED_DAY
 from jobs.lake.port import LockHolder
@@ -214,7 +214,7 @@ def test_an_orphan_of_a_lake_that_amends_does_not_grow_young_with_each_run(tmp_p
     """Its probe for links is a name of the lock, which every run writes, and `clean` too."""
     lake = PosixLake(tmp_path / "lake")
     work = pipeline(lake.root, MemoryTopic(), late=Late.AMEND)
-    with lake.lock(lock_holder(work)), suppress(AuditFailed), staging(work, DAY) as left:
+    with work.lock_lake(), suppress(AuditFailed), staging(work, DAY) as left:
         raise AuditFailed(expected="", found="", do="")
     then = datetime(2026, 3, 1, tzinfo=UTC)
     for path in (lake.root / left, *(lake.root / left).iterdir()):

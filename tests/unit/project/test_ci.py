@@ -101,3 +101,14 @@ def test_tests_that_failed_or_proved_nothing_are_not_passed(tests: str, code: in
         child.communicate(timeout=30)
     assert child.returncode == code
     assert not list((folder / "tmp").iterdir())
+
+
+def test_another_python_than_the_newest_at_hand_proves_nothing(folder: Path) -> None:
+    """run.sh passes over a Python that lacks a part, and the report said that the newest one had passed."""
+    other = """bin=$KAFKA_DAILY_HOME/venv/bin; mkdir -p $bin
+printf '#!/bin/sh\\necho 3.9\\n' >$bin/python; chmod +x $bin/python
+echo kind=containers passed=9 >$KAFKA_DAILY_TEST_REPORT"""
+    with started(folder, other, setup=300) as child:
+        said = child.communicate(timeout=30)[0]
+    assert child.returncode == 1
+    assert "run.sh took another one" in said

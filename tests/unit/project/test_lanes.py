@@ -163,6 +163,26 @@ def test_each_lane_is_one_process_that_hears_of_our_end() -> None:
     assert not [lane for lane in lanes.LANES if lane.command[0] == "sh"]
 
 
+NICENESS = (
+    "import os, pathlib; print(os.nice(0), *(p.read_text() for p in [pathlib.Path('{path}')] if p.exists()))"
+)
+
+
+def test_the_longest_lane_goes_first(tmp_path: Path) -> None:
+    """It had the last two minutes for itself, after it had shared the cores with the others."""
+    command = (sys.executable, "-S", "-c", NICENESS.format(path=lanes.AUTOGROUP))
+    found = []
+    for nice in (0, lanes.PATIENT):
+        lane = lanes.Lane(name=f"nice {nice}", command=command, tests=False, nice=nice)
+        with lanes.start(lane, tmp_path) as started:
+            assert started.code() == 0, started.said()
+        own, *session = started.said().split()
+        assert session[2:] in ([], [str(nice)])
+        found.append(int(own))
+    assert found[1] == min(found[0] + lanes.PATIENT, 19)
+    assert [lane.name for lane in lanes.LANES if not lane.nice] == ["Spark"]
+
+
 def test_a_lane_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:
     with started(tmp_path, PASSES, HANGS, GRACE="0.5") as child:
         until(lambda: (tmp_path / "two waits").exists())

@@ -1,7 +1,8 @@
 """What run.sh decides: which Python, what of pip's settings, which line of a failure, what a kill leaves.
 
 Stand-ins take the place of what needs minutes or a network: an environment is a folder with one program.
-The shell, the script that asks a Python what it is, and pip where its own rules matter are the real ones.
+The shell, the script that asks a Python what it is, and pip where its own rules matter are the real ones: pip
+looks for settings only where there are some, since it takes longer to load than all else takes to run.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ import tempfile
 import time
 import tomllib
 import zipfile
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pip
 import pytest
@@ -36,7 +39,8 @@ case $2 in
   -c) exec "{real}" -I -c 'import sys; sys.version_info = ({version}, 0); sys.executable = sys.argv[2]
 {lacks}
 exec(sys.argv[1])' "$3" "$0" ;;
-  -m) echo "$0" >>"{said}/made" && mkdir -p "$4/bin" && ln -s "{pip}" "$4/bin/python" ;;
+  -m) echo "$0" >>"{said}/made" && mkdir -p "$4/bin" && ln -s "{pip}" "$4/bin/python"
+    ln -s "{program}" "$4/bin/kafka-daily" ;;
 esac
 """
 JAVA = """#!/bin/bash
@@ -52,7 +56,11 @@ APT = """#!/bin/bash
 LACKS_VENV = 'sys.modules["ensurepip"] = None'
 
 SAYING_PIP = """#!/bin/bash
-[[ $2 != -c ]] || exec "{real}" "$@"
+if [[ $2 == -c ]]; then
+  [[ -z $(compgen -e PIP_)$(compgen -G ~/.pip/pip.conf)$(compgen -G ~/.config/pip/pip.conf) ]] ||
+    exec "{real}" "$@"
+  exit 0
+fi
 echo "$@" >>"{said}/pip"
 env >>"{said}/environment"
 touch "{said}/begun"
@@ -93,12 +101,14 @@ class Machine:
         self.script("java/bin/java", JAVA)
         (folder / "java" / "release").write_text('JAVA_VERSION="17.0.1"\n')
         self.script("pip", SAYING_PIP)
+        self.script("kafka-daily", "#!/bin/bash\n")
 
     def lock(self, name: str) -> Path:
         return self.checkout / "conf" / "lock" / f"{name}.txt"
 
     def script(self, name: str, text: str, **filled: object) -> Path:
         filled |= {"said": self.said, "real": sys.executable, "pip": self.folder / "pip"}
+        filled |= {"program": self.folder / "kafka-daily"}
         filled |= {"sleep": shutil.which("sleep"), "site": Path(pip.__file__).parents[1]}
         for key, value in filled.items():
             text = text.replace(f"{{{key}}}", str(value))
@@ -138,6 +148,7 @@ class Machine:
             user=self.user,
             stderr=subprocess.PIPE,
             text=True,
+            start_new_session=True,
         )
 
     def set_up(self, *command: str, **extra: str) -> tuple[int, list[str]]:
@@ -342,8 +353,6 @@ def test_a_config_called_demo_asks_for_no_broker(command: tuple[str, ...], machi
     machine.python("python3", "3.12")
     run = str(machine.checkout / "run.sh")
     assert machine.set_up(run, "setup")[0] == 0
-    [venv] = machine.checkout.glob(".kafka-daily/venv-*")
-    (venv / "bin" / "kafka-daily").symlink_to(shutil.which("true") or "")
     assert machine.set_up(run, *command) == (0, [])
 
 
@@ -589,6 +598,23 @@ IVY = """:: problems summary ::
 
 		::          UNRESOLVED DEPENDENCIES         ::
 """
+# what Ivy 2.5 says of a repository that answers with a 4xx
+FORBIDDEN = """		tried http://x/x.pom
+CLIENT ERROR: Too Many Requests url=http://x/x.pom
+WARN: 	module not found: x#x;1
+WARN: ==== central: tried
+WARN:   http://x/x.pom
+		:: x#x;1: not found
+		::::::::::::::::::::::::::::::::::::::::::::::
+
+:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
+"""
+PROXY = """WARN: Your proxy requires authentication.
+WARN: 	module not found: x#x;1
+		::::::::::::::::::::::::::::::::::::::::::::::
+
+:: USE VERBOSE OR DEBUG MESSAGE LEVEL FOR MORE DETAILS
+"""
 
 
 @pytest.mark.parametrize(
@@ -600,6 +626,13 @@ IVY = """:: problems summary ::
         (WARNED, WARNED.splitlines()[1].strip(), 1),
         (HASHES, HASHES.splitlines()[0], 3),
         (IVY, "Host x not found. url=x/x.pom", 3),
+        (FORBIDDEN, "CLIENT ERROR: Too Many Requests url=http://x/x.pom", 3),
+        (
+            FORBIDDEN.replace("Too Many Requests", "Not Found"),
+            "CLIENT ERROR: Not Found url=http://x/x.pom",
+            1,
+        ),
+        (PROXY, "WARN: Your proxy requires authentication.", 1),
         ("OSError: [Errno 28] No space left on device\n\n", "OSError: [Errno 28] No space left on device", 1),
         ("something\nelse\n", "else", 1),
         (
@@ -608,7 +641,20 @@ IVY = """:: problems summary ::
             1,
         ),
     ],
-    ids=["network", "not found", "not built", "warned", "hashes", "ivy", "disk", "unknown", "lock"],
+    ids=[
+        "network",
+        "not found",
+        "not built",
+        "warned",
+        "hashes",
+        "ivy",
+        "429",
+        "404",
+        "407",
+        "disk",
+        "unknown",
+        "lock",
+    ],
 )
 def test_a_failure_is_told_by_the_one_line_that_matters(
     machine: Machine, output: str, line: str, attempts: int
@@ -619,6 +665,58 @@ def test_a_failure_is_told_by_the_one_line_that_matters(
     assert (code, said[-2]) == (2, f"set-up: {line}")
     assert str(machine.checkout / ".kafka-daily" / "setup.log") in said[-1]
     assert len(machine.heard("pip")) == attempts
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """An index whose token has run out."""
+
+    def do_GET(self) -> None:
+        self.send_error(401)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+def test_an_index_that_refuses_is_told(machine: Machine) -> None:
+    """With the real pip, whose own words are: from versions: none."""
+    machine.lock("run").write_text("small==1.0 --hash=sha256:00\n")
+    machine.script("pip", REAL_PIP)
+    machine.python("python3", "3.12")
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        index = f"http://me:secret@127.0.0.1:{server.server_port}/simple"
+        code, said = machine.set_up(PIP_INDEX_URL=index)
+        server.shutdown()
+    assert (code, "secret" in str(said)) == (2, False)
+    assert "pip could not fetch" in said[-2]
+    assert "401 Client Error" in said[-2]
+
+
+def test_an_environment_that_cannot_start_is_not_ready(machine: Machine) -> None:
+    """Below a folder that is mounted noexec set-up ended with 0, and the first command with 126."""
+    machine.python("python3", "3.12")
+    machine.script("kafka-daily", "#!/bin/bash\necho 'x: Permission denied' >&2; exit 126\n")
+    code, said = machine.set_up()
+    assert (code, said[-2]) == (2, "set-up: x: Permission denied")
+
+
+def test_a_file_system_without_locks_is_told(machine: Machine) -> None:
+    """As NFS without its lock daemon: it waited for another set-up that was none."""
+    machine.python("python3", "3.12")
+    (machine.folder / "bin" / "flock").unlink()
+    machine.script("bin/flock", "#!/bin/bash\necho 'flock: 9: No locks available' >&2; exit 71\n")
+    code, said = machine.set_up()
+    assert (code, len(said)) == (2, 1)
+    assert "cannot lock" in said[0]
+
+
+def test_an_environment_that_was_copied_as_a_folder_is_replaced(machine: Machine) -> None:
+    """As after `cp -rL`: each set-up made the environment anew, and then failed."""
+    machine.python("python3", "3.12")
+    home = machine.checkout / ".kafka-daily"
+    (home / "venv" / "bin").mkdir(parents=True)
+    assert machine.set_up()[0] == 0
+    assert (home / "venv").is_symlink()
 
 
 def test_words_that_found_no_room_are_told(machine: Machine) -> None:
@@ -692,6 +790,20 @@ def test_a_killed_set_up_is_made_whole_by_the_next_one(machine: Machine) -> None
     assert second.returncode == 0
     assert len(machine.heard("made")) == 2
     assert machine.set_up() == (0, [])
+
+
+@pytest.mark.parametrize("command", [("setup", "env"), ("setup",)], ids=["pip", "ivy"])
+def test_ctrl_c_ends_with_its_own_code(command: tuple[str, ...], machine: Machine) -> None:
+    """The programs that set-up waits for end with a code of their own then, and it told their last words."""
+    stubborn = '#!/bin/bash\n[[ $2 != -c ]] || exec "{real}" "$@"\ntrap "exit 2" INT; touch "{said}/begun"\n'
+    stubborn += 'for _ in {1..1500}; do "{sleep}" 0.02; done\n'
+    machine.script("pip" if "env" in command else "java/bin/java", stubborn)
+    machine.python("python3", "3.12")
+    with machine.start("env", "--default-signal=INT", str(machine.checkout / "run.sh"), *command) as child:
+        machine.wait("begun")
+        os.killpg(child.pid, signal.SIGINT)
+        said = child.communicate(timeout=20)[1]
+    assert (child.returncode, "It stopped" in said) == (130, False)
 
 
 def test_a_tool_that_was_installed_by_half_is_installed_whole(machine: Machine) -> None:

@@ -62,8 +62,8 @@ def test_a_setup_that_fails_says_why_and_leaves_what_was_there(
 ) -> None:
     home = tmp_path / "home"
     setup(wheel, home, FETCHES)
-    assert setup(wheel, home, java)[0] == code
-    assert setup(wheel, home, java)[1]["found"] == found
+    ended, said = setup(wheel, home, java)
+    assert (ended, said["found"]) == (code, found)
     assert (home / "jars" / "spark" / "kafka-clients-1.jar").exists()
 
 

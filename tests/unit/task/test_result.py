@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jobs.task.result import RangeLog, joined_by_partition, ranges_of, slices, summed, summed_causes
+from jobs.task.result import (
+    RangeLog,
+    TaskResult,
+    join_results,
+    joined_by_partition,
+    ranges_of,
+    slices,
+    summed,
+    summed_causes,
+)
+from offsets.checkpoint import Anchor
+from offsets.errors import AuditFailed, StoreFailed
 from offsets.manifest import CauseCount, Tally
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
@@ -88,3 +99,33 @@ def test_causes_add_up_commonest_first_and_keep_their_first_example() -> None:
     ]
     found = [(each.cause, each.rows, each.offset) for each in summed_causes(counts)]
     assert found == [("c", 5, 3), ("a", 4, 2), ("b", 4, 1)]
+
+
+def result_of(partition: int, offsets: list[int], pending: list[int]) -> TaskResult:
+    """Make the result of a task that wrote some rows, and left others to a later day."""
+    every = Offsets.of((offset, offset + 1) for offset in (*offsets, *pending))
+    last = max(offsets + pending)
+    return TaskResult(
+        delivered={partition: every},
+        unfiled={Verdict.LATER_DAY: {partition: Offsets.of((offset, offset + 1) for offset in pending)}},
+        tally=(tally(Verdict.IN_DAY, offsets, partition), tally(Verdict.LATER_DAY, pending, partition)),
+        last={partition: Anchor(offset=last, timestamp=last, digest="d")},
+    )
+
+
+def test_results_of_tasks_join_to_the_result_of_one_in_any_order() -> None:
+    results = [result_of(0, [5, 6], [8]), result_of(0, [1, 2], [3]), result_of(1, [4], [9])]
+    joined = join_results(results)
+    assert joined == join_results(results[::-1])
+    assert joined.delivered == {0: Offsets([(1, 4), (5, 7), (8, 9)]), 1: Offsets([(4, 5), (9, 10)])}
+    assert joined.unfiled[Verdict.LATER_DAY] == {0: Offsets([(3, 4), (8, 9)]), 1: Offsets([(9, 10)])}
+    assert {partition: anchor.offset for partition, anchor in joined.last.items()} == {0: 8, 1: 9}
+    assert [(entry.partition, entry.rows) for entry in joined.tally] == [(0, 2), (0, 4), (1, 1), (1, 1)]
+
+
+def test_a_failed_task_fails_the_join_and_so_does_an_offset_of_two_tasks() -> None:
+    failure = StoreFailed(expected="one", found="other", do="Mend it.")
+    with pytest.raises(StoreFailed):
+        join_results([result_of(0, [1], [2]), TaskResult(failure=failure)])
+    with pytest.raises(AuditFailed, match="delivered once"):
+        join_results([result_of(0, [1, 2], [3]), result_of(0, [4], [2])])
