@@ -233,6 +233,8 @@ def verified(result: Verified) -> None:
             f"{result.expired.files:,} file(s), {result.expired.rows:,} rows, {_size(result.expired.bytes)}"
         )
         out.print(f"expired by policy, and not missing: {gone:,} day(s) until {result.expired.until}, {what}")
+        if result.expired.leaving:
+            out.print(f"{result.expired.until} is still there: the next run removes it")
     _not_entered(result.not_entered)
     for problem in result.problems:
         out.print(f"[red]wrong[/] {escape(problem)}")

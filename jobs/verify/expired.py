@@ -6,7 +6,7 @@ Reads their entries in the ledger alone: nothing else of them is there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 
 from jobs.lake.port import Lake
@@ -19,13 +19,17 @@ from offsets.manifest import DataFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expired:
-    """How many days expired by policy until `until`, and the files, rows and bytes that went with them."""
+    """How many days expired by policy until `until`, and the files, rows and bytes that went with them.
+
+    The last one is `leaving` if its folder is still there, which the next run removes.
+    """
 
     days: int = 0
     until: date | None = None
     files: int = 0
     rows: int = 0
     bytes: int = 0
+    leaving: bool = False
 
 
 def count_expired(lake: Lake, chain: Chain) -> tuple[Expired, list[str]]:
@@ -43,7 +47,8 @@ def count_expired(lake: Lake, chain: Chain) -> tuple[Expired, list[str]]:
         elif before and (problem := _gap(before, expired)):
             problems.append(problem)
         total, before = _add(total, expired), expired
-    return total, problems
+    leaving = chain.expired is not None and lake.has_day(chain.expired.day.date)
+    return replace(total, leaving=leaving), problems
 
 
 def is_expired(chain: Chain, file: DataFile) -> bool:

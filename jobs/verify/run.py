@@ -183,6 +183,8 @@ class _Run:
                     self._current.problems += unknown_day_folders(self._lake, self._chain)
                     lost = (of for day, of in entries.items() if day and day not in self._chain.days)
                     self._current.problems += [problem for of in lost for problem in of]
+                elif self._chain.expired and day <= self._chain.expired.day.date:
+                    pass  # it expired between two looks
                 elif day not in self._chain.days:
                     entered = self._lake.stat(entry_ref(day))
                     gone = folder_gone(self._lake, day) if entered else f"{day} is not committed"

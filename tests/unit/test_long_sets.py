@@ -175,6 +175,7 @@ def test_a_day_that_is_exchanged_between_two_reads_is_read_again(
         if of == day and not exchanged:
             exchanged.append(of)
             Store().exchange(other, lake / f"date={day}")
+            self.enter([day])
         return text
 
     monkeypatch.setattr(PosixLake, "manifest_text", then_exchanged)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import jobs.verify.run
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
 from jobs.day.plan import preview
@@ -19,6 +20,7 @@ from jobs.lake.port import LockHolder
 from jobs.lake.posix import PosixLake
 from jobs.lake.status import status
 from jobs.rebuild import rebuild_day
+from jobs.verify.files import locate
 from jobs.verify.level import Level
 from jobs.verify.result import Verified
 from jobs.verify.run import verify
@@ -231,6 +233,54 @@ def test_a_stub_that_is_gone_or_damaged_is_told(lake: Path, topic: MemoryTopic) 
                 run(lake, topic, SIXTH)
         entry.write_bytes(text)
     assert look(lake).problems == ()
+
+
+def test_a_damaged_entry_of_an_expired_day_may_be_moved_away_where_it_is_not_the_last(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    remove(lake, FOURTH)
+    entry = lake / "_ledger" / f"{FIRST}.json"
+    entry.write_bytes(entry.read_bytes()[:-20])
+    with pytest.raises(LedgerBroken, match="it may be moved away"):
+        run(lake, topic, SIXTH)
+    entry.unlink()
+    assert not run(lake, topic, SIXTH).already
+
+
+def test_a_day_that_expires_while_it_is_looked_at_raises_no_alarm(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, left = locate, [lambda: remove(lake, FOURTH)]
+
+    def located(*arguments: Any) -> Any:
+        if left:
+            left.pop()()
+        return real(*arguments)
+
+    monkeypatch.setattr(jobs.verify.run, "locate", located)
+    found = look(lake, topic)
+    assert found.problems == ()
+    assert found.expired.days == 3
+
+
+def test_a_day_that_a_killed_run_left_is_no_problem_and_the_next_run_removes_it(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PosixLake, "remove", killed)
+        with pytest.raises(KeyboardInterrupt):
+            remove(lake, SECOND)
+    assert folders(lake)[0] == f"date={FIRST}"
+    found = look(lake, topic)
+    assert (found.problems, found.expired.days, found.expired.leaving) == ((), 1, True)
+    with pytest.raises(ConfigError, match="expired by policy"):
+        rebuild(lake, topic, FIRST)
+    assert not run(lake, topic, SIXTH).already
+    assert folders(lake)[0] == f"date={SECOND}"
+    assert look(lake, topic).problems == ()
 
 
 def test_an_expired_days_entry_is_small_and_holds_long_sets_in_its_text(lake: Path) -> None:
