@@ -108,7 +108,7 @@ def from_text(text: bytes, where: str) -> ExpiredDay | None:
         raise LedgerBroken(
             expected=f"a readable entry of an expired day at {where}",
             found=str(error),
-            do="Restore it from a backup. Where a later day has expired too, it may be moved away instead: only "
-            "its counts are lost then.",
+            do="Restore it from a backup. Where a later day has expired too, it may be moved away instead: "
+            "only its counts are lost then.",
         ) from None
     return expired
