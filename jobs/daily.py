@@ -8,39 +8,43 @@
     3 plan     the day is over once our clock is `day.grace` past its end. Then the plan names, per partition,
                what to read: the pending offsets of earlier days, and all new offsets up to the one from which
                on Kafka stamped records past the day and its grace. The run waits for open transactions below
-               it. Kafka's clock decides only how far to read; the event time decides a record's day
+               it, up to twice `kafka.timeout`, then stops (BrokerBehind). Kafka's clock decides only how far
+               to read; the event time decides a record's day
     4-6        Spark's tasks read, judge each record, and write durable Parquet into the run's staging folder
     7 audit    plan, results of the tasks and files, which are read back, must agree, offset by offset. A
                second client looks for the offsets that Kafka did not deliver: for all, or for a sample beyond
                1,000 ranges of a partition. Too many invalid records stop the run here. The audit makes the
                next checkpoint: seen_until is where the reading ended, pending are the offsets that were
-               judged LATER_DAY
-    8 commit   the lake makes files and manifest, with that checkpoint in it, the day, in one step: in a
-               folder on disk, by one rename
+               judged LATER_DAY: their events are of later days
+    8 commit   in one step the lake makes the day of the files and the manifest, which holds that
+               checkpoint. In a folder on disk that step is one rename
     9 publish  the manifest is entered in `_ledger` too, which shows later whether a day was lost. It names
                the earlier day of each late file: the lake brings the file there. In
                a folder on disk it is linked there, and then unlinked here, each durable before the next; a
                link fails if the name is taken, so an interrupted move is finished, and none is made twice.
-               The earlier day's manifest is not changed
+               The earlier day's manifest is not changed. Last, `_schema.json` gets the columns of all days
 
 A run that dies in 4 to 7, or in 8 before the rename, leaves a folder in staging, which no reader opens; the
 next run starts anew, and `clean` removes the folder. After the rename the day is committed, and the next run
 continues with 9. `jobs/rebuild.py` builds a day again with `--force`.
-This is the one module that sees everything: config, lake, broker and Spark. It decides only whether the day
-is committed already, and by the config whether late rows are brought: each step is one call, and takes what
-the step before returned.
+Config, lake, broker and Spark come with the `Pipeline` of `jobs/context.py`. This module decides only whether
+the day is committed already, and by the config whether late rows are brought: each step is one call, and
+takes what the step before returned.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import date
 
 from jobs.context import Pipeline
+from jobs.day.columns import current_columns
 from jobs.day.execute import audit_day, run_tasks, staging
 from jobs.day.plan import plan_with_retries
+from jobs.day.schema_file import is_behind, write_schema
 from jobs.lake.expiry import expire, finish_expiry
 from jobs.lake.late import finish_moves, has_unfinished_moves
 from jobs.lake.ledger import complete_ledger, enter_days, is_entered
@@ -85,7 +89,11 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         complete_ledger(pipeline.lake, ledger.kept)
         # another run may have committed it since; taking the lock made that durable
         committed = read_manifest(pipeline.lake, day) if ledger.holds(day) else None
-        amended: Mapping[date, int] = finish_moves(pipeline.lake, ledger.newest) if ledger.newest else {}
+        amended: Mapping[date, int] = {}
+        if ledger.newest:
+            amended = finish_moves(pipeline.lake, ledger.newest)
+            with suppress(NotPublished):  # no day depends on it
+                write_schema(pipeline.lake, ledger.newest, current_columns(pipeline.lake, ledger.newest))
         if committed:
             return Outcome(manifest=committed, already=True, amended=amended)
         stages = DayStages(day, pipeline.observers)
@@ -106,12 +114,16 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
                 from jobs.day.commit import commit  # imports Arrow, which a committed day does not need
 
                 stamp = pipeline.stamp(started)
-                manifest = commit(pipeline.lake, staged, audited, stamp, amend=pipeline.amends)
+                success_file = pipeline.settings.lake.success_file
+                manifest = commit(
+                    pipeline.lake, staged, audited, stamp, amend=pipeline.amends, success_file=success_file
+                )
                 figures.update(run=pipeline.run_id)
             # 9 publish: the ledger has the manifest too, and late rows reach the days that they belong to
             with stages.observed(Stage.PUBLISH) as figures:
                 enter_days(pipeline.lake, [day])
                 amended = Counter(amended) + Counter(finish_moves(pipeline.lake, manifest))
+                write_schema(pipeline.lake, manifest, manifest.columns)
                 expired = _expire(pipeline, day)
                 figures.update(amended=sum(amended.values()), expired=len(expired))
         return Outcome(
@@ -142,4 +154,6 @@ def _expire(pipeline: Pipeline, newest: date) -> tuple[date, ...]:
 
 def _is_published(lake: Lake, committed: Manifest) -> bool:
     """Return whether nothing is left to do after the commit of a day."""
-    return is_entered(lake, committed.day.date) and not has_unfinished_moves(lake, committed)
+    if not is_entered(lake, committed.day.date) or is_behind(lake, committed):
+        return False
+    return not has_unfinished_moves(lake, committed)

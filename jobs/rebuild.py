@@ -29,6 +29,7 @@ from jobs.day.carry_over import (
     require_no_unknown_files,
     unknown_files_in,
 )
+from jobs.day.columns import current_columns, with_columns
 from jobs.day.compare import require_same_verdicts, with_recorded_anchors
 from jobs.day.contract import accepted_changes
 from jobs.day.execute import (
@@ -39,6 +40,7 @@ from jobs.day.execute import (
     staging,
 )
 from jobs.day.plan import PlannedRun, plan_with_retries
+from jobs.day.schema_file import write_schema
 from jobs.day.sizing import bytes_per_row
 from jobs.lake.expiry import finish_expiry
 from jobs.lake.late import amended_by, finish_moves, unfinished_moves
@@ -121,6 +123,8 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
     with stages.observed(Stage.PUBLISH) as figures:
         amended += _rebuild_owners(pipeline, carried_over.owners, day)
         amended += _finish_moves(lake, (manifest, *history.after))
+        newest = (manifest, *history.after)[-1]
+        write_schema(lake, newest, current_columns(lake, newest))
         figures.update(amended=amended.total())
     return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
 
@@ -363,6 +367,7 @@ def _plan_again(
     new = [change.text for change in changes if change.text not in old.accepted.contract]
     accepted = replace(old.accepted, contract=(*old.accepted.contract, *new))
     plan = replace(old, contract=contract, accepted=accepted, cleanup_policy=policy)
+    plan = with_columns(plan, pipeline.lake, history.newest, pipeline.settings.rules)
     return PlannedRun(plan=plan, row_bytes=bytes_per_row(recorded.manifest, None))
 
 
@@ -398,4 +403,7 @@ def _exchange(
     require_no_unknown_files(pipeline.lake, history, pipeline.settings.topic)
     files = carried_over.new_files(pipeline.lake, audited.files, f"{staged}/kept", options)
     amend = bool(carried_over.lost) or (not history.known and pipeline.amends)
-    return recommit(pipeline.lake, staged, audited, files, carried_over, pipeline.stamp(started), amend=amend)
+    stamp, success_file = pipeline.stamp(started), pipeline.settings.lake.success_file
+    return recommit(
+        pipeline.lake, staged, audited, files, carried_over, stamp, amend=amend, success_file=success_file
+    )

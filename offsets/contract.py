@@ -40,17 +40,22 @@ class Contract:
 
     def changes_from(self, older: Contract) -> tuple[str, ...]:
         """List each key that differs, as `key: old -> new`."""
-        old, new = dict(_leaves("", older.terms)), dict(_leaves("", self.terms))
+        old, new = dict(_leaves((), older.terms)), dict(_leaves((), self.terms))
         keys = [key for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
-        return tuple(f"{key}: {old.get(key, '(none)')} -> {new.get(key, '(none)')}" for key in keys)
+        return tuple(f"{_text(key)}: {old.get(key, '(none)')} -> {new.get(key, '(none)')}" for key in keys)
 
 
-def _leaves(path: str, value: object) -> Iterator[tuple[str, str]]:
+def _leaves(path: tuple[str, ...], value: object) -> Iterator[tuple[tuple[str, ...], str]]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            yield from _leaves(f"{path}.{key}" if path else key, inner)
+            yield from _leaves((*path, key), inner)
     else:
         yield path, json.dumps(value)
+
+
+def _text(path: tuple[str, ...]) -> str:
+    """Write a path; a name with a dot in it stands in backticks, so that no two paths look alike."""
+    return ".".join(f"`{name}`" if "." in name else name for name in path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from offsets.checkpoint import Checkpoint, TopicIdentity
+from offsets.columns import ColumnRuns
 from offsets.contract import Accepted, Contract
 from offsets.days import Day
 from offsets.ranges import Offsets
@@ -117,7 +118,8 @@ class DayPlan:
     `consumed` is the checkpoint of the day before, without the losses that were accepted. A partition that
     is new to it has `seen_until` at the first offset to read, and nothing pending. `first_offsets` are the
     offsets at which the lake began to read each partition. `earlier` are the committed days with their
-    recorded bounds. `cleanup_policy` is None if the broker does not show it, and marks an earlier compaction.
+    recorded bounds; `columns` are theirs, and the day's own. `cleanup_policy` is None if the broker does not
+    show it, and marks an earlier compaction.
     """
 
     day: Day
@@ -131,6 +133,7 @@ class DayPlan:
     cleanup_policy: str | None
     headroom_hours: float | None
     risks: tuple[str, ...]
+    columns: ColumnRuns = ()
 
     def __post_init__(self) -> None:
         if [(s.partition, s.from_offset, s.seen_until) for s in self.spans] != [

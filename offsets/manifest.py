@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import date, datetime
 
 from offsets.checkpoint import Checkpoint, TopicIdentity
+from offsets.columns import ColumnRuns, check_column_runs
 from offsets.contract import Accepted, Contract
 from offsets.day_plan import PartitionStart, Span
 from offsets.days import Day, Runs, check_runs
@@ -133,6 +134,9 @@ class Manifest:
     """The topic that was read."""
     contract: Contract
     """All that decides a record's verdict and bytes: the decoder's version, and keys of the config."""
+    columns: ColumnRuns
+    """Which columns the day's own files have, and those of each day before it, as its run knew them; empty if
+    an older format lacked them. Late files also have today's columns."""
     accepted: Accepted
     """What a person accepted, in this run or in an earlier build of the day."""
     consumed: Checkpoint
@@ -172,6 +176,7 @@ class Manifest:
     def __post_init__(self) -> None:
         if self.earlier is not None:
             check_runs(self.earlier, self.day)
+        check_column_runs(self.columns, self.day.date)
 
     @property
     def lossy(self) -> bool:

@@ -83,7 +83,7 @@ def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest
         if version <= 2:
             document = _from_format_2(document)
         if version <= 3:
-            document = document | {"late_expired": 0}
+            document = _from_format_3(document) | {"late_expired": 0}
         manifest = msgspec.convert(document, Manifest, dec_hook=partial(_decode, where, read))
     except (msgspec.ValidationError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise _damaged(where, str(error)) from None
@@ -187,6 +187,11 @@ def _from_format_1(old: dict[str, Any]) -> dict[str, Any]:
 def _from_format_2(old: dict[str, Any]) -> dict[str, Any]:
     """Add the field that format 2 lacked: the bounds of the days before, as None."""
     return old | {"earlier": None}
+
+
+def _from_format_3(old: dict[str, Any]) -> dict[str, Any]:
+    """Add the field that format 3 lacked: no columns of any day."""
+    return old | {"columns": []}
 
 
 def to_jsonable(value: object, sets: Callable[[Offsets], object] = _as_shown) -> object:

@@ -238,6 +238,8 @@ def verified(result: Verified) -> None:
     _not_entered(result.not_entered)
     for problem in result.problems:
         out.print(f"[red]wrong[/] {escape(problem)}")
+    for note in result.notes:
+        out.print(f"[yellow]note[/] {escape(note)}")
     verdict = "[red]not as committed[/]" if result.problems else "[green]all as committed[/]"
     figures = f"{result.days} day(s), {result.files} file(s), {result.rows:,} rows, {_size(result.bytes)}"
     out.print(f"{verdict} (level {result.level}): {figures}")

@@ -65,6 +65,7 @@ class LakeSettings:
     compression: str
     keep: timedelta | None
     shared: bool
+    success_file: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +222,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
             compression=config.lake.compression,
             keep=config.lake.keep,
             shared=config.lake.shared,
+            success_file=config.lake.success_file,
         ),
         invalid=invalid(config),
         late=config.late,

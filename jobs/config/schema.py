@@ -284,6 +284,9 @@ class LakeSection(Section):
     shared: Flag = Field(default=False, description="true or false")
     """True where spark.master is a cluster and each node sees the path. A cluster is refused without
     it."""
+    success_file: Flag = Field(default=False, description="true or false")
+    """Whether a day's folder gets an empty file `_SUCCESS`, in the same step as all else, for programs that
+    wait for one. The folder itself says as much."""
 
 
 class InvalidSection(Section):

@@ -9,10 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import date
+
+import pyarrow as pa
 
 from jobs.record.decode import NO_VALUE
+from jobs.record.layout import file_schema
+from jobs.record.schema import INVALID_SCHEMA
 from jobs.task.result import ReadBack, TaskResult, WrittenFile, audit_failed, each_once, joined_by_partition
 from offsets.checkpoint import Checkpoint
+from offsets.columns import columns_on, joined_columns
 from offsets.day_plan import DayPlan, Span
 from offsets.errors import TooManyInvalid
 from offsets.instants import micros
@@ -185,6 +191,7 @@ def _check_file(plan: DayPlan, file: WrittenFile, reread: ReadBack) -> None:
         raise audit_failed(
             f"{file.path} to hold what was written, {written}", f"{actual} when it was read again"
         )
+    _check_columns(plan, file, reread)
     if file.verdict is Verdict.INVALID or not file.rows:  # only the file of a day without rows has none
         return
     earlier = {day.date: day for day in plan.earlier}
@@ -206,3 +213,21 @@ def _check_coordinates(file: WrittenFile, reread: ReadBack) -> dict[int, Offsets
     if written != actual:
         raise audit_failed(f"{file.path} to hold the offsets {written}", f"{actual} when it was read again")
     return held
+
+
+def _check_columns(plan: DayPlan, file: WrittenFile, reread: ReadBack) -> None:
+    """Check that a file has the columns of its day, or of both its days, in their order."""
+    own = columns_on(plan.columns, plan.day.date)
+    match file.verdict, file.day:
+        case Verdict.INVALID, _:
+            expected = INVALID_SCHEMA
+        case Verdict.LATE, date() as day:
+            expected = file_schema(joined_columns(columns_on(plan.columns, day), own))
+        case _:
+            expected = file_schema(own)
+    if own and reread.schema is not None and not expected.equals(reread.schema):
+        raise audit_failed(f"{file.path} to have the columns {_shown(expected)}", _shown(reread.schema))
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)

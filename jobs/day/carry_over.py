@@ -23,6 +23,7 @@ from jobs.lake.names import (
     NFS,
     OURS,
     RUN,
+    SUCCESS_NAME,
     below,
     day_of,
     day_ref,
@@ -236,7 +237,7 @@ def _is_from(metadata: Mapping[bytes, bytes], topic: str, day: date) -> bool:
 
 def _names_in(history: History) -> Iterator[str]:
     """Return the paths below the day's folder that manifests name."""
-    yield from (MANIFEST_NAME, LISTS_NAME)
+    yield from (MANIFEST_NAME, LISTS_NAME, SUCCESS_NAME)
     yield from (file.path for file in (history.own.files if history.own else ()))
     yield from (last(target) for _, _, target in _received(history))
 

@@ -23,7 +23,9 @@ from offsets.manifest_text import texts_of
 from offsets.verdict import Verdict
 
 
-def commit(lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend: bool) -> Manifest:
+def commit(
+    lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend: bool, success_file: bool = False
+) -> Manifest:
     """Commit an audited day; with `amend` the manifest names the move of each late file to its day.
 
     Raises:
@@ -38,7 +40,7 @@ def commit(lake: Lake, staged: str, audited: Audited, stamp: RunStamp, *, amend:
     )
     # 8.3, 8.4 the lake makes everything durable, and then visible in one step
     moved = {file.path: written.path for file, written in named}
-    contents = DayContents(moved=moved, shared={}, texts=texts_of(manifest))
+    contents = DayContents(moved=moved, shared={}, texts=_texts(manifest, success_file))
     lake.commit(staged, audited.plan.day.date, contents)
     return manifest
 
@@ -52,6 +54,7 @@ def recommit(
     stamp: RunStamp,
     *,
     amend: bool = False,
+    success_file: bool = False,
 ) -> Manifest:
     """Replace a committed day by the same day, rebuilt.
 
@@ -72,12 +75,19 @@ def recommit(
         ),
         remade=carried_over.remade,
     )
-    replace_day(lake, staged, manifest, {file.path: written.path for file, written in named}, carried_over)
+    moved = {file.path: written.path for file, written in named}
+    replace_day(lake, staged, manifest, moved, carried_over, success_file=success_file)
     return manifest
 
 
 def replace_day(
-    lake: Lake, staged: str, manifest: Manifest, moved: Mapping[str, str], carried_over: CarriedOver
+    lake: Lake,
+    staged: str,
+    manifest: Manifest,
+    moved: Mapping[str, str],
+    carried_over: CarriedOver,
+    *,
+    success_file: bool = False,
 ) -> None:
     """Exchange a committed day for a new revision that holds the same records, as its digests show.
 
@@ -90,7 +100,10 @@ def replace_day(
     day = manifest.day.date
     withdrawn = {names.in_day(day, file.path): file.target for file in carried_over.lost if file.target}
     contents = DayContents(
-        moved=moved, shared=carried_over.shared, texts=texts_of(manifest), withdrawn=withdrawn
+        moved=moved,
+        shared=carried_over.shared,
+        texts=_texts(manifest, success_file),
+        withdrawn=withdrawn,
     )
     publish = lake.replace if lake.has_day(day) else lake.commit
     publish(staged, day, contents)
@@ -160,6 +173,7 @@ def _manifest(
         earlier=runs_of(plan.earlier),
         topic=plan.topic,
         contract=plan.contract,
+        columns=plan.columns,
         accepted=plan.accepted,
         consumed=plan.consumed,
         first_offsets=plan.first_offsets,
@@ -180,3 +194,7 @@ def _manifest(
         audited=stamp.audited,
         versions=stamp.versions,
     )
+
+
+def _texts(manifest: Manifest, success_file: bool) -> dict[str, bytes]:
+    return {**({names.SUCCESS_NAME: b""} if success_file else {}), **texts_of(manifest)}

@@ -113,6 +113,7 @@ def run_tasks(pipeline: Pipeline, planned: PlannedRun, staged: str, stages: DayS
         lake=pipeline.lake,
         attempts=f"{staged}/attempts",
         files=file_options(pipeline, plan),
+        columns=plan.columns,
     )
     with stages.observed(Stage.START_SPARK) as figures, ThreadPoolExecutor(1) as executor:
         # Spark takes seconds to start, and the sample is read meanwhile

@@ -16,6 +16,7 @@ import structlog
 import tenacity
 
 from jobs.context import Pipeline
+from jobs.day.columns import with_columns
 from jobs.day.contract import accepted_changes
 from jobs.day.sizing import bytes_per_row, file_count, task_count
 from jobs.lake.late import unfinished_moves
@@ -140,6 +141,7 @@ def make_plan(
         accept=pipeline.accept,
     )
     plan = plan_day(day=instants, ledger=ledger, survey=topic_survey, terms=terms, now=pipeline.now())
+    plan = with_columns(plan, pipeline.lake, ledger.newest, settings.rules)
     stable = {part: surveyed.stable_after for part, surveyed in topic_survey.partitions.items()}
     sizes = [record.size for part in topic_survey.partitions.values() for record in part.first]
     return PlannedRun(

@@ -98,10 +98,10 @@ def _leaving(lake: Lake, before: date) -> Iterator[tuple[date, Manifest, Removed
     """Yield each day to remove, with its manifest and what lies in its folder."""
     ledger = read_ledger(lake)
     leaving = [day for day in ledger.kept[:-STAY] if day < before]
-    if leaving and ledger.newest and ledger.newest.earlier is None:
-        newest = ledger.newest.day.date
+    newest = ledger.newest
+    if leaving and newest and (newest.earlier is None or not newest.columns):
         raise LedgerBroken(
-            expected=f"the manifest of {newest}, the newest, to record the bounds of all days",
+            expected=f"the manifest of {newest.day.date}, the newest, to record all days' bounds and columns",
             found="one of an older version, which does not",
             do="Run one more day first.",
         )

@@ -24,6 +24,8 @@ DAY_ROWS: Final = ".parquet"
 """The end of the name of a file whose rows are of the day that it lies in, and of no other file."""
 ASIDE: Final = ".rows"
 """The end of the name of any other Parquet file: no reader that searches folders takes it for rows."""
+SUCCESS_NAME: Final = "_SUCCESS"
+"""An empty file in a committed day, for programs that wait for one."""
 LATE_NAME: Final = re.compile(r"(?:part-)?late-(\d{4}-\d\d-\d\d)-")
 """The start of a late file's name, with the day whose run brought it; no `part-` up to manifest format 3."""
 OURS: Final = re.compile(

@@ -36,7 +36,10 @@ class Change:
 
 
 ADDED = "earlier days lack it, so who reads several days joins their columns by name"
-WIDER = "earlier days hold the narrower type, so who reads several days names the wider one"
+WIDER = (
+    "earlier days hold the narrower type, so who reads several days names the wider one: "
+    "some readers cut what does not fit, without a word"
+)
 REMOVED = "later days lack it, so a query that names it fails there or finds null"
 RETYPED = "days before and after hold different types, so no query reads both as they are"
 OTHERWISE = "the columns stay; later records are read or filed by another rule"

@@ -7,6 +7,7 @@ guesses: a type that is not understood to its last character is a ValueError wit
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
@@ -159,7 +160,16 @@ def parse_type(text: str) -> ColumnType:
     return type
 
 
-def ddl(type: ColumnType) -> str:
+def quoted(name: str) -> str:
+    """Return a name in backticks, as any name may stand in a type."""
+    return f"`{name.replace('`', '``')}`"
+
+
+def _bare(name: str) -> str:
+    return name if _WORD.fullmatch(name) else quoted(name)
+
+
+def ddl(type: ColumnType, name: Callable[[str], str] = _bare) -> str:
     """Write a type in its canonical form; `parse_type` reads it back as the same type."""
     match type:
         case Scalar(kind):
@@ -167,11 +177,26 @@ def ddl(type: ColumnType) -> str:
         case Decimal(precision, scale):
             return f"decimal({precision},{scale})"
         case Array(element):
-            return f"array<{ddl(element)}>"
+            return f"array<{ddl(element, name)}>"
         case Map(value):
-            return f"map<string,{ddl(value)}>"
+            return f"map<string,{ddl(value, name)}>"
         case Struct(fields):
-            return f"struct<{','.join(f'{_quoted(field.name)}:{ddl(field.type)}' for field in fields)}>"
+            return f"struct<{','.join(f'{name(field.name)}:{ddl(field.type, name)}' for field in fields)}>"
+
+
+def as_stored(type: ColumnType) -> ColumnType:
+    """Return a type as files hold it: JSON is text there."""
+    match type:
+        case Scalar(kind):
+            return Scalar(Kind.STRING if kind is Kind.JSON else kind)
+        case Array(element):
+            return Array(as_stored(element))
+        case Map(value):
+            return Map(as_stored(value))
+        case Struct(fields):
+            return Struct(tuple(Column(field.name, as_stored(field.type)) for field in fields))
+        case _:
+            return type
 
 
 def kinds_in(type: ColumnType) -> set[Kind]:
@@ -185,10 +210,6 @@ def kinds_in(type: ColumnType) -> set[Kind]:
             return {kind for field in fields for kind in kinds_in(field.type)}
         case _:
             return set()
-
-
-def _quoted(name: str) -> str:
-    return name if _WORD.fullmatch(name) else f"`{name.replace('`', '``')}`"
 
 
 class _Parser:

@@ -15,28 +15,18 @@ import pyarrow.compute as pc
 from jobs.record.columns import duplicate_name, name_problem
 from jobs.record.event_time import OUT_OF_YEARS, Faults, faults_where, within_years
 from jobs.record.formats import DECODERS
-from jobs.record.key import key_reader, key_schema
+from jobs.record.key import key_reader
+from jobs.record.layout import day_columns, file_schema
 from jobs.record.rules import Rules
-from jobs.record.schema import HEADERS, INSTANT
+from jobs.record.schema import INSTANT
 
 NO_VALUE = "No value (tombstone)"
 NO_KAFKA_TIMESTAMP = "No Kafka timestamp"
 
 
 def day_schema(rules: Rules) -> pa.Schema:
-    """Return the columns of a day's files: event time, coordinate, Kafka's, the record's own, its key's."""
-    kafka = {"key": pa.field("kafka_key", pa.binary()), "headers": pa.field("kafka_headers", HEADERS)}
-    return pa.schema(
-        [
-            pa.field("event_time", INSTANT, nullable=False),
-            pa.field("kafka_partition", pa.int32(), nullable=False),
-            pa.field("kafka_offset", pa.int64(), nullable=False),
-            pa.field("kafka_timestamp", INSTANT, nullable=False),
-            *[field for name, field in kafka.items() if name in rules.kafka_columns],
-            *DECODERS[rules.format].schema(rules),
-            *key_schema(rules),
-        ]
-    )
+    """Return the schema of a day's own files."""
+    return file_schema(day_columns(rules))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

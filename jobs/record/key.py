@@ -53,13 +53,6 @@ def _as_value(rules: Rules) -> Rules:
     return replace(rules, format=RecordFormat.JSON, columns=rules.key.columns, event_time=time)
 
 
-def key_schema(rules: Rules) -> pa.Schema:
-    """Return the columns of the keys, all nullable."""
-    from jobs.record.schema import columns_schema
-
-    return columns_schema(rules.key.columns)
-
-
 def key_reader(rules: Rules) -> Callable[[pa.BinaryArray], tuple[list[pa.Array], Faults]]:
     """Return a function that reads the keys of a batch; raise ValueError where none can be read."""
     for found in key_problems(rules):

@@ -66,7 +66,7 @@ class RollingWriter:
         options: FileOptions,
     ) -> None:
         """Make no file before the first rows; `new_file` begins each file."""
-        self._new_file, self._schema, self._verdict, self._day = new_file, schema, verdict, day
+        self._new_file, self.schema, self._verdict, self._day = new_file, schema, verdict, day
         self._options = options
         self._waiting = Waiting()
         self._bytes_per_byte = 1.0
@@ -96,7 +96,7 @@ class RollingWriter:
 
     def flush(self) -> None:
         """Write what waits."""
-        self.write(pa.Table.from_batches(self._waiting.take(), self._schema))
+        self.write(pa.Table.from_batches(self._waiting.take(), self.schema))
 
     def write(self, rows: pa.Table) -> None:
         """Write rows at once, in new files where one would grow too large."""
@@ -106,7 +106,7 @@ class RollingWriter:
     def _write_some(self, rows: pa.Table) -> pa.Table:
         """Write a row group of as many rows as the open file should hold, and return the others."""
         if self._open is None:
-            self._open = _OpenFile(self._new_file(), self._schema, self._options, rows)
+            self._open = _OpenFile(self._new_file(), self.schema, self._options, rows)
         target, size = self._options.target_size, self._open.size
         fit, held = rows.num_rows, rows.nbytes
         if size + held * self._bytes_per_byte > target * OVERSHOOT:
@@ -292,4 +292,5 @@ def _read_back(file: BufferedIOBase) -> ReadBack:
         },
         event_time_min=min((low for low, _ in times), default=None),
         event_time_max=max((high for _, high in times), default=None),
+        schema=source.schema_arrow,
     )

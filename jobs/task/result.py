@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import date
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,9 @@ from offsets.errors import AuditFailed, KafkaDailyError
 from offsets.manifest import CauseCount, FileOffsets, Tally
 from offsets.ranges import Gathering, Offsets, Range, joined
 from offsets.verdict import Verdict
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Longs = npt.NDArray[np.int64]
 UNFILED = (Verdict.SKIPPED, Verdict.BEFORE_FIRST, Verdict.LATER_DAY)
@@ -49,7 +53,10 @@ class WrittenFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadBack:
-    """What a file holds when it is read again; a partition's `offsets` are None where one occurs twice."""
+    """What a file holds when it is read again; a partition's `offsets` are None where one occurs twice.
+
+    `schema` is None where only the footer was read.
+    """
 
     rows: int
     bytes: int
@@ -57,6 +64,7 @@ class ReadBack:
     offsets: Mapping[int, Offsets | None]
     event_time_min: int | None
     event_time_max: int | None
+    schema: pa.Schema | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from jobs.lake.files import numbered_files
 from jobs.lake.port import Files
 from jobs.record.decode import Decoded, Decoder, day_schema
+from jobs.record.layout import late_schema, with_columns_of
 from jobs.record.rules import Rules
 from jobs.record.schema import INVALID_SCHEMA
 from jobs.task.batch_limit import BATCH_BYTES, BATCH_ROWS
@@ -38,6 +39,7 @@ from jobs.task.result import (
     summed_causes,
 )
 from offsets.checkpoint import Anchor
+from offsets.columns import ColumnRuns, columns_on
 from offsets.errors import KafkaDailyError
 from offsets.instants import micros
 from offsets.kafka.reader import digest_of
@@ -62,13 +64,17 @@ FEW_RUNS: Final = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSpec:
-    """What every task of a run gets; its files go below the reference `attempts`."""
+    """What every task of a run gets; its files go below the reference `attempts`.
+
+    `columns` are those of the earlier days, which late files get beside today's.
+    """
 
     rules: Rules
     bounds: DayBounds
     lake: Files
     attempts: str
     files: FileOptions
+    columns: ColumnRuns = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +286,7 @@ class _Task:
         for day, at, end in sorted(parts, key=lambda part: part[0] not in self._open_late):
             if day not in self._late:
                 self._late[day] = self._writer(Verdict.LATE, day)
-            self._late[day].write(rows.slice(at, end - at))
+            self._late[day].write(with_columns_of(rows.slice(at, end - at), self._late[day].schema))
             self._bound_open_late(day)
 
     def _bound_open_late(self, day: date) -> None:
@@ -321,6 +327,8 @@ class _Task:
 
     def _writer(self, verdict: Verdict, day: date | None = None) -> RollingWriter:
         schema = INVALID_SCHEMA if verdict is Verdict.INVALID else self._schema
+        if day:
+            schema = late_schema(columns_on(self._spec.columns, day), self._spec.rules)
         return RollingWriter(self._new_file, schema, verdict, day, self._spec.files)
 
     def result(self) -> TaskResult:

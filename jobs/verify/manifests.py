@@ -12,8 +12,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date
 
+from jobs.day.columns import was_written_after
 from jobs.lake.port import Lake
 from jobs.lake.status import Amended, amendments
+from offsets.columns import Columns, columns_on
 from offsets.commit_log import check_link, kept_days, read_manifest, require_first
 from offsets.day_plan import Span, is_compacted
 from offsets.days import ONE_DAY, Day, days_of
@@ -48,6 +50,7 @@ class Summary:
     """The part of a manifest that is kept in memory, since all manifests together may take gigabytes.
 
     `first_day` is the lake's first day, as the contract names it. `files` is the number of its files.
+    `columns` are those of its own day, none in an older format.
     """
 
     run_id: str
@@ -56,6 +59,7 @@ class Summary:
     files: int
     remade: tuple[DataFile, ...]
     compacted: bool
+    columns: Columns
 
     @classmethod
     def of(cls, manifest: Manifest) -> Summary:
@@ -67,6 +71,7 @@ class Summary:
             files=len(manifest.files),
             remade=manifest.remade,
             compacted=bool(is_compacted(manifest.cleanup_policy)),
+            columns=columns_on(manifest.columns, manifest.day.date),
         )
 
 
@@ -215,6 +220,21 @@ def _bounds_problems(chain: Chain, own: Manifest | None, linked: Manifest | None
         if summary and (summary.day.start, summary.day.end) != (earlier_day.start, earlier_day.end):
             date_ = earlier_day.date
             yield f"{own.day.date}: it records other bounds of {date_} than that day's own manifest"
+
+
+def column_problems(lake: Lake, chain: Chain, newest: Manifest) -> Iterator[str]:
+    """Compare the columns that the newest manifest records of earlier days with their own manifests'.
+
+    A day that was built again since may have others: the next run records them.
+    """
+    since = lake.manifest_written(newest.day.date)
+    for day, summary in chain.known.items():
+        known = summary.columns and columns_on(newest.columns, day)
+        if known and known != summary.columns and not was_written_after(lake, day, since):
+            again = f"build {day} again, so that the next run learns them (`run --date {day} --force`)"
+            yield (
+                f"{newest.day.date}: it records other columns of {day} than that day's own manifest; {again}"
+            )
 
 
 def shape_problems(manifest: Manifest) -> Iterator[str]:

@@ -64,6 +64,7 @@ class Verified:
     `unfinished_moves` are the targets of late files that the next run will bring there, `not_entered` the
     days that it will enter in the ledger; these are no problem.
     `expired` is what was removed by policy: it is counted, and not missing.
+    `notes` are about what can be made of the manifests at any time.
     """
 
     level: Level
@@ -76,6 +77,7 @@ class Verified:
     not_entered: tuple[date, ...]
     expired: Expired
     problems: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def day_ledger(

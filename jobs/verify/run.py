@@ -10,14 +10,16 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import lru_cache, partial
 from typing import Final
 
 import structlog
 
+from jobs.day.columns import current_columns
+from jobs.day.schema_file import SCHEMA_NAME, read_schema, schema_text
 from jobs.lake.files import is_link
 from jobs.lake.ledger import entry_problems, folder_gone, not_entered
 from jobs.lake.names import LEDGER_NAME, brought_by, day_ref, entry_ref
@@ -41,6 +43,7 @@ from jobs.verify.manifests import (
     Chain,
     RefusedRead,
     as_problem,
+    column_problems,
     day_problems,
     read_again,
     read_chain,
@@ -50,7 +53,8 @@ from jobs.verify.manifests import (
 )
 from jobs.verify.records import Coordinates, explain, row_problems
 from jobs.verify.result import AgainstKafka, DayLedger, Verified, day_ledger
-from offsets.errors import ConfigError, LedgerBroken, StoreFailed
+from offsets.commit_log import read_manifest
+from offsets.errors import ConfigError, DayExists, LedgerBroken, StoreFailed
 from offsets.kafka.reader import TopicReader
 from offsets.manifest import DataFile, Manifest
 from offsets.ranges import Offsets
@@ -83,7 +87,23 @@ def verify(
     _require_committed(lake, chain, only)
     run = _Run(lake, chain, level, progress, reader)
     run.check(only)
-    return run.verified()
+    return replace(run.verified(), notes=() if only else tuple(_notes(lake)))
+
+
+def _notes(lake: Lake) -> Iterator[str]:
+    """Yield a note if the file of columns is not what the manifests make of it."""
+    with suppress(DayExists, LedgerBroken):
+        newest = read_manifest(lake, lake.days()[-1])
+        try:
+            runs = current_columns(lake, newest) if newest else ()
+            expected = schema_text(newest, runs) if newest and runs else None
+            found = read_schema(lake)
+        except StoreFailed as refused:
+            yield f"{lake.place(SCHEMA_NAME)}: {refused.found}; no day depends on it"
+            return
+        if expected and found != expected:
+            what = "is not there" if found is None else "tells other columns than the manifests"
+            yield f"{lake.place(SCHEMA_NAME)} {what}; no day depends on it, and the next run writes it again"
 
 
 def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
@@ -260,6 +280,8 @@ class _Run:
         """Check one day: its manifest, its folder, its files, its offsets."""
         shape = list(shape_problems(manifest))
         self._current.problems += [*shape, *sum_problems(manifest)]
+        if manifest.day.date == self._chain.newest:
+            self._current.problems += column_problems(self._lake, self._chain, manifest)
         self._current.problems += unknown_files(self._lake, self._chain, manifest)
         gone = [file for file in manifest.files if is_expired(self._chain, file)]
         named = [

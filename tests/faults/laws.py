@@ -231,11 +231,10 @@ def a_committed_day_never_changes(seen: Seen) -> None:
 
 
 def nothing_left_but_orphans(seen: Seen) -> None:
-    """Beside the days there are the lock and staging alone; manifests name every file in a day."""
+    """Beside the days are lock, staging and the columns alone; manifests name every file in a day."""
     for path in seen.folder.iterdir():
-        assert path.name in ("_lock", "_staging", "_ledger") or path.name.startswith("date="), (
-            f"{path} was left"
-        )
+        beside = ("_lock", "_schema.json", "_staging", "_ledger")
+        assert path.name in beside or path.name.startswith("date="), f"{path} was left"
     named = {f"date={day}/_manifest.json" for day in seen.days}
     for day, file in seen.listed():
         named |= {f"date={day}/{file['path']}", file["target"]}

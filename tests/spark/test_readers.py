@@ -17,4 +17,4 @@ def test_spark_counts_the_rows_of_the_days(engine: Engine, tmp_path: Path, unfin
     rows = a_lake_to_read(lake, unfinished=unfinished)
     assert [promised("Spark", way, unfinished=unfinished) for way in WAYS] == ["rows"] * 3
     assert [engine.session.read.parquet(f"{lake}/{way}").count() for way in WAYS] == [rows] * 3
-    assert ran(snippet("Spark", lake), spark=engine.session) == rows
+    assert ran(snippet("Spark", lake), {"spark": engine.session}) == rows

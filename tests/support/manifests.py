@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 
 from offsets.checkpoint import Anchor, Checkpoint, LostOffsets, PartitionCheckpoint, TopicIdentity
+from offsets.columns import ColumnRun, FileColumn
 from offsets.contract import Accepted, Contract
 from offsets.day_plan import EndFrom, Evidence, PartitionStart, Span, StartFrom
 from offsets.days import ONE_DAY, day_in, runs_of, with_next
@@ -17,6 +18,10 @@ TOPIC = TopicIdentity(name="orders", topic_id="bG9zdA", cluster_id="MkU3OEVB")
 DAY = date(2026, 3, 29)
 CONTRACT = Contract(
     {"decoder": 1, "day": {"zone": "Europe/Amsterdam", "first": "2026-03-28"}, "möglich": None}
+)
+COLUMNS = (
+    FileColumn(name="event_time", type="timestamp"),
+    FileColumn(name="Betrag in €", type="decimal(10,2)"),
 )
 DIGEST = "ab" * 32
 
@@ -80,6 +85,10 @@ def full() -> Manifest:
         earlier=runs_of([day_in("Europe/Amsterdam", DAY - ONE_DAY)]),
         topic=TOPIC,
         contract=CONTRACT,
+        columns=(
+            ColumnRun(from_date=DAY - ONE_DAY, columns=COLUMNS[:1]),
+            ColumnRun(from_date=DAY, columns=COLUMNS),
+        ),
         accepted=Accepted(
             contract=("day.zone: a -> b",),
             start=("partition 0 begins at its log start 7",),
@@ -139,6 +148,7 @@ def empty(day: date, before: Manifest | None = None, *, seen_until: int = 0) -> 
         if before
         else day_in("Europe/Amsterdam", day),
         earlier=with_next(before.earlier or (), before.day) if before else (),
+        columns=before.columns if before else (ColumnRun(from_date=day, columns=COLUMNS),),
         consumed=old,
         spans=spans,
         gaps=tuple(Gaps(partition=span.partition, offsets=Offsets()) for span in spans),

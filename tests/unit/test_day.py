@@ -137,8 +137,11 @@ def test_an_empty_day_commits_a_manifest_and_a_file_without_rows(lake: Path) -> 
     done = run_day(pipeline(lake, topic, engine=engine), FIRST)
     (file,) = done.manifest.files
     assert file.rows == 0
-    entry = f"_ledger/{FIRST}.json"
-    assert files(lake) - {"_lock"} == {entry, f"date={FIRST}/_manifest.json", f"date={FIRST}/{file.path}"}
+    assert files(lake) - {"_lock", "_schema.json"} == {
+        f"_ledger/{FIRST}.json",
+        f"date={FIRST}/_manifest.json",
+        f"date={FIRST}/{file.path}",
+    }
     assert engine.jobs == 0, "an empty plan needs no Spark"
     assert places(lake) == {}
 

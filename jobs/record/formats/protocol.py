@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from jobs.record.columns import Column
 from jobs.record.rules import Rules
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ class KeyProblem:
 class Read:
     """What was read from a batch of values, one slot a value.
 
-    `columns` are those of the schema. `event_time` is in microseconds, with its own faults, or None where the
+    `columns` are those of the format. `event_time` is in microseconds, with its own faults, or None where the
     rules take Kafka's timestamp. `value_faults` are of values that are not valid, whose slots mean nothing;
     `field_faults` are of values with a field that its column cannot hold. A record's cause is its value
     fault, else its event time's fault, else its field fault.
@@ -57,7 +58,7 @@ class RecordDecoder(Protocol):
       contracts must stay valid: a new term is left out where it is not used.
     - Each value is read by its bytes and the rules alone: the result is the same in any batch, and the cause
       holds nothing of the value. One batch may hold values of many writers' schemas; the columns are always
-      those of `schema`.
+      those of `columns`.
     - Where no verdict is possible, as for an id that the driver did not resolve, `reader`'s function raises a
       KafkaDailyError. The task reports it, and nothing is committed.
     - Another verdict or other bytes for the same rules need another `DECODER_VERSION`.
@@ -74,7 +75,7 @@ class RecordDecoder(Protocol):
         """Yield the keys of a config that this format misses or refuses; import no library that decodes."""
         ...
 
-    def schema(self, rules: Rules) -> pa.Schema:
+    def columns(self, rules: Rules) -> tuple[Column, ...]:
         """Return the record's own columns, all nullable."""
         ...
 

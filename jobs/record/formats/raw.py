@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
+from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.formats.protocol import KeyProblem, Read, RecordDecoder
 from jobs.record.rules import Rules, Tombstones
 
@@ -37,11 +38,9 @@ class Raw(RecordDecoder):
         if rules.tombstones is Tombstones.SKIP:
             yield KeyProblem(("tombstones",), f"{raw} keeps records without a value; leave it out")
 
-    def schema(self, rules: Rules) -> pa.Schema:
+    def columns(self, rules: Rules) -> tuple[Column, ...]:
         """Return the value as the one column."""
-        import pyarrow as pa
-
-        return pa.schema([pa.field("value", pa.binary())])
+        return (Column("value", Scalar(Kind.BINARY)),)
 
     def reader(self, rules: Rules) -> Callable[[pa.BinaryArray], Read]:
         """Return a function that takes the values as they are."""

@@ -250,6 +250,16 @@ def test_verify_ends_with_0_or_with_28_and_names_the_file(config: Path, lake: Pa
     assert invoke("verify", "--config", config)[0] == 2
 
 
+def test_verify_notes_a_file_of_columns_that_is_not_that_of_the_manifests(config: Path, lake: Path) -> None:
+    (lake / "_schema.json").unlink()
+    code, stdout, _ = invoke("verify", "--config", config)
+    assert code == 0
+    assert "note" in stdout
+    assert "_schema.json is not there" in " ".join(stdout.split())
+    (note,) = document("verify", "--config", config)[1]["notes"]
+    assert note.endswith("no day depends on it, and the next run writes it again")
+
+
 def test_verify_with_json_prints_one_document_also_where_it_fails(config: Path, lake: Path) -> None:
     path = part(lake)
     path.write_bytes(b"")

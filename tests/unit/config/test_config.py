@@ -125,7 +125,8 @@ def test_what_is_left_out_has_the_documented_default(tmp_path: Path) -> None:
     assert (found.day.grace, found.day.headroom) == (timedelta(hours=1), timedelta(hours=24))
     assert (found.rules.past, found.rules.future) == (timedelta(days=30), timedelta(days=1))
     assert (found.lake.target_file_size, found.lake.min_file_size) == (256 * 2**20, 32 * 2**20)
-    assert (found.lake.compression, found.lake.keep, found.lake.shared) == ("zstd", None, False)
+    assert (found.lake.compression, found.lake.shared, found.lake.success_file) == ("zstd", False, False)
+    assert found.lake.keep is None
     assert (found.invalid.limit, found.invalid.floor) == (0.001, 100)
     assert found.rules.event_time.format is TimeFormat.ISO8601
     assert (found.rules.tombstones, found.rules.kafka_columns) == (Tombstones.QUARANTINE, frozenset())
@@ -597,6 +598,11 @@ def test_a_cluster_master_needs_a_lake_that_is_said_to_be_shared(
     else:
         assert list(problems(tmp_path, changed(spark=spark))) == ["lake.shared"]
     settings(tmp_path, changed(spark=spark, lake="lake:\n  path: l\n  shared: true"))
+
+
+def test_a_file_for_those_who_wait_for_one_is_asked_for(tmp_path: Path) -> None:
+    found = settings(tmp_path, changed(lake="lake:\n  path: l\n  success_file: true"))
+    assert found.lake.success_file
 
 
 def test_every_problem_is_reported_at_once_with_exit_code_2(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from jobs.config.schema import Samples
 from jobs.day.audit import InvalidMessage, audit, require_few_invalid
 from jobs.day.invalid_samples import describe, read_samples
 from jobs.record.decode import NO_VALUE
+from jobs.record.layout import day_columns
 from jobs.task.parquet_writer import read_back
 from jobs.task.result import ReadBack, TaskResult, WrittenFile, join_results
 from offsets.checkpoint import Checkpoint, PartitionCheckpoint
+from offsets.columns import ColumnRun, FileColumn
 from offsets.errors import AuditFailed, TooManyInvalid
 from offsets.manifest import CauseCount, FileOffsets, Tally
 from offsets.ranges import Offsets
@@ -275,6 +277,18 @@ def test_an_offset_that_lies_twice_in_one_file_is_noticed(case: Case) -> None:
     broken = replace(read_back(FILES, file.path), offsets={0: None})
     case.read = lambda each: broken if each.path == file.path else read_back(FILES, each.path)
     case.fails("one twice")
+
+
+@pytest.mark.parametrize("verdict", [Verdict.IN_DAY, Verdict.LATE])
+def test_a_file_with_other_columns_than_its_days_is_noticed(case: Case, verdict: Verdict) -> None:
+    own, gone = day_columns(RULES), FileColumn(name="gone", type="string")
+    case.plan = replace(case.plan, columns=(ColumnRun(from_date=case.plan.first.date, columns=own),))
+    case.audit()
+    others = own[:-1] if verdict is Verdict.IN_DAY else (*own, gone)
+    before = ColumnRun(from_date=case.plan.first.date, columns=others)
+    after = ColumnRun(from_date=case.plan.day.date, columns=own)
+    case.plan = replace(case.plan, columns=(before,) if verdict is Verdict.IN_DAY else (before, after))
+    case.fails("to have the columns .*event_time")
 
 
 # -- too many invalid ones

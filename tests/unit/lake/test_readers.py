@@ -5,13 +5,29 @@ Those that are not installed are skipped: Spark is tried in `tests/spark/test_re
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from jobs.config import Late
+from tests.support.changing_lakes import CHANGES, Row, Rows, a_changing_lake, judged, rows_to_see
 from tests.support.lake import invalid, manifests
 from tests.support.lake_to_read import DAYS, a_lake_to_read
-from tests.support.readers import READERS, WAYS, counted, promised, ran, snippet
+from tests.support.readers import (
+    ONE_DAY,
+    PROGRAM,
+    READERS,
+    WAYS,
+    counted,
+    promised,
+    promised_after,
+    ran,
+    read_by,
+    seen_after,
+    snippet,
+)
+from tests.support.three_days import FIRST
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["all committed", "unfinished"])
@@ -45,14 +61,14 @@ def test_a_reader_counts_the_rows_of_the_days_or_refuses(
 def test_the_program_of_the_page_counts_the_rows_of_the_days(tmp_path: Path, reader: str) -> None:
     pytest.importorskip(READERS[reader].module)
     rows = a_lake_to_read(tmp_path / "lake", unfinished=False)
-    assert ran(snippet(reader, tmp_path / "lake")) == rows
+    assert ran(snippet(reader, tmp_path / "lake"), {}) == rows
 
 
 def test_the_program_of_the_page_finds_the_invalid_records(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     a_lake_to_read(lake, unfinished=False)
     expected = sum(len(invalid(lake, day)) for day in DAYS)
-    assert ran(snippet("What is no row of a day", lake)) == expected > 0
+    assert ran(snippet("What is no row of a day", lake), {}) == expected > 0
 
 
 @pytest.mark.parametrize("way", WAYS, ids=["promised", "folder", "everywhere"])
@@ -62,3 +78,70 @@ def test_each_way_to_read_a_day_without_rows_finds_its_columns(tmp_path: Path, w
     (empty,) = [path for path in (tmp_path / "lake").glob("date=2026-03-31") if path.is_dir()]
     program = f"DESCRIBE SELECT * FROM read_parquet('{empty}/{way.removeprefix('date=*/')}')"
     assert {"event_time", "id", "n"} <= {name for name, *_ in duckdb.execute(program).fetchall()}
+
+
+@pytest.fixture(scope="module", params=[*product(CHANGES, Late)], ids=" ".join)
+def changed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    change, late = request.param
+    lake = tmp_path_factory.mktemp("changed") / "lake"
+    a_changing_lake(lake, change, late)
+    return lake, change
+
+
+def test_a_changed_lake_has_late_rows_of_the_old_columns_and_of_the_new_ones(
+    changed: tuple[Path, str],
+) -> None:
+    lake, _ = changed
+    brought = [path.parts[-2] for path in lake.glob("date=*/part-late-*.parquet")]
+    aside = list(lake.glob("date=*/_late/*/*"))
+    assert (brought, len(aside)) in [([f"date={FIRST}"] * 2, 0), ([], 2)]
+    assert len(rows_to_see(lake)) == 12 + len(brought)
+
+
+def also(reader: str) -> set[str]:
+    """Return what a reader may show as well that takes the columns of whichever file is listed first."""
+    return {"all", "part"} if reader == "ClickHouse" else set()
+
+
+@pytest.mark.parametrize("way", [*WAYS, PROGRAM], ids=["promised", "folder", "everywhere", "program"])
+@pytest.mark.parametrize("reader", READERS)
+def test_a_reader_shows_all_rows_after_a_change_of_columns_or_refuses(
+    changed: tuple[Path, str], reader: str, way: str
+) -> None:
+    pytest.importorskip(READERS[reader].module)
+    lake, change = changed
+    expected, word = rows_to_see(lake), promised_after(change, reader, way)
+    assert seen_after(lambda: read_by(reader, lake, way), expected) in {word, *also(reader)}
+    if way != PROGRAM:
+        assert counted(reader, f"{lake}/{way}") in (
+            [len(expected)] if word != "error" else [len(expected), word]
+        )
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_one_day_with_late_rows_of_other_columns_is_shown_as_the_page_says(
+    changed: tuple[Path, str], reader: str
+) -> None:
+    """Late files had the columns of the day that brought them alone: a reader of the day missed one."""
+    pytest.importorskip(READERS[reader].module)
+    lake, change = changed
+    day = f"date={FIRST}/*.parquet"
+    expected = rows_to_see(lake, f"date={FIRST}")
+    word = promised_after(change, reader, ONE_DAY) if len(expected) > 4 else "all"
+    assert seen_after(lambda: read_by(reader, lake, day), expected) in {word, *also(reader)}
+
+
+def test_a_judge_of_readers_sees_what_is_wrong() -> None:
+    expected: Rows = {(0, 0): {"id": "a", "nest": {"a": 1, "b": "x"}}, (0, 1): {"id": "b", "nest": None}}
+
+    def shown(*ids: object, **more: object) -> list[Row]:
+        return [{"kafka_partition": 0, "kafka_offset": at, "id": id, **more} for at, id in enumerate(ids)]
+
+    assert judged(shown("a", "b"), expected) == "part"
+    assert judged([{**shown("a")[0], "nest": {"a": 1, "b": "x"}}, shown("a", "b")[1]], expected) == "all"
+    assert judged([{**shown("a")[0], "nest.a": 1.0}, shown("a", "b")[1]], expected) == "part"
+    assert judged([{**shown("a")[0], "nest": {"a": 2}}, shown("a", "b")[1]], expected) == "wrong values"
+    assert judged(shown("a", None), expected) == "wrong values"
+    assert judged(shown("a", "b", nest=None), expected) == "wrong values"
+    assert judged(shown("a"), expected) == "wrong rows"
+    assert judged([*shown("a", "b"), *shown("a")], expected) == "wrong rows"

@@ -176,3 +176,9 @@ def test_a_changed_contract_lists_each_key_that_differs() -> None:
         'day.zone: "UTC" -> "Asia/Tokyo"',
     )
     assert old.changes_from(old) == ()
+
+
+def test_a_name_with_a_dot_hides_no_change() -> None:
+    """Columns `a.type` and `a.from` of a key had the terms of a column `a` with `from`."""
+    nested, flat = Contract({"key": {"a": {"from": "x"}}}), Contract({"key": {"a.from": "x"}})
+    assert flat.changes_from(nested) == ('key.a.from: "x" -> (none)', 'key.`a.from`: (none) -> "x"')

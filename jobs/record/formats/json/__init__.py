@@ -33,11 +33,9 @@ class Json(RecordDecoder):
             yield KeyProblem(_COLUMNS, problem, unless=(_COLUMNS,))
         yield from _misplaced(rules.columns, rules.event_time)
 
-    def schema(self, rules: Rules) -> pa.Schema:
+    def columns(self, rules: Rules) -> tuple[Column, ...]:
         """Return the columns of the rules."""
-        from jobs.record.schema import columns_schema
-
-        return columns_schema(rules.columns)
+        return rules.columns
 
     def reader(self, rules: Rules) -> Callable[[pa.BinaryArray], Read]:
         """Compile the rules for msgspec and Arrow."""
