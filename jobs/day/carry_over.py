@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
-from jobs.lake.files import is_link, numbered_files, sha256_and_size
+from jobs.lake.files import is_link, is_success_file, numbered_files, sha256_and_size
 from jobs.lake.late import amended_by
 from jobs.lake.ledger import first_kept
 from jobs.lake.names import (
@@ -23,7 +23,6 @@ from jobs.lake.names import (
     NFS,
     OURS,
     RUN,
-    SUCCESS_NAME,
     below,
     day_of,
     day_ref,
@@ -202,6 +201,7 @@ def unknown_files_in(lake: Lake, folder: str, history: History, topic: str) -> l
     """
     named = set(_names_in(history))
     refs = (ref for ref in lake.files_below(folder) if not NFS.fullmatch(last(ref)))
+    refs = (ref for ref in refs if not is_success_file(lake, ref, folder))
     names = ((ref, below(ref, folder)) for ref in refs)
     return sorted(
         name
@@ -237,7 +237,7 @@ def _is_from(metadata: Mapping[bytes, bytes], topic: str, day: date) -> bool:
 
 def _names_in(history: History) -> Iterator[str]:
     """Return the paths below the day's folder that manifests name."""
-    yield from (MANIFEST_NAME, LISTS_NAME, SUCCESS_NAME)
+    yield from (MANIFEST_NAME, LISTS_NAME)
     yield from (file.path for file in (history.own.files if history.own else ()))
     yield from (last(target) for _, _, target in _received(history))
 

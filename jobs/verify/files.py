@@ -14,8 +14,8 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from jobs.lake.files import is_link, sha256_and_size
-from jobs.lake.names import DAY_PREFIX, NFS, SUCCESS_NAME, below, brought_by, day_ref, in_day, last
+from jobs.lake.files import is_link, is_success_file, sha256_and_size
+from jobs.lake.names import DAY_PREFIX, NFS, below, brought_by, day_ref, in_day, last
 from jobs.lake.port import Files, Lake
 from jobs.lake.status import FileLocation, locate_file
 from jobs.task.result import ReadBack
@@ -103,6 +103,8 @@ def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]
         if is_link(lake, ref):
             yield f"{path}: {LINK}"
             continue
+        if is_success_file(lake, ref, folder):
+            continue
         by = brought_by(ref)
         if by is None or by in chain.known:
             yield f"{path}: no manifest names this file"
@@ -115,7 +117,7 @@ def _names_in(chain: Chain, manifest: Manifest) -> set[str]:
     own = {file.path for file in manifest.files}
     brought = chain.brought.get(day_ref(manifest.day.date), frozenset())
     listed = {LISTS_NAME for offsets in long_sets(manifest) if offsets.listing}
-    return own | brought | listed | {MANIFEST_NAME, SUCCESS_NAME}
+    return own | brought | listed | {MANIFEST_NAME}
 
 
 def unknown_day_folders(lake: Lake, chain: Chain) -> Iterator[str]:

@@ -1007,7 +1007,7 @@ def test_a_loss_is_not_accepted_of_a_day_that_is_built_again(
     assert engine.jobs == 0
 
 
-STRANGE = ["_DONE", ".part.parquet.crc", "notes/read.me", "more.parquet", "late-x.parquet"]
+STRANGE = ["_SUCCESS", ".part.parquet.crc", "notes/read.me", "more.parquet", "late-x.parquet"]
 STRANGE += ["part-late-2026-04-01-20260401T000000-abcdef-00007.parquet", "a link"]
 
 
