@@ -123,6 +123,8 @@ def _names_in(chain: Chain, manifest: Manifest) -> set[str]:
 def unknown_day_folders(lake: Lake, chain: Chain) -> Iterator[str]:
     """Yield a problem for each name that is no day, but that readers of `date=*` would take for one."""
     known = {day_ref(day) for day in chain.days}
+    if chain.expired:  # a run that died may have left it; the next one removes it
+        known.add(day_ref(chain.expired.day.date))
     for name in lake.day_names():
         if name not in known:
             path = lake.place(name)
