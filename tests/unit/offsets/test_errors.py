@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
 from offsets import errors
 from offsets.errors import BUG, KafkaDailyError
 
+README = Path(__file__).parents[3] / "README.md"
 CODES = {
     "ConfigError": 2,
     "DayNotOver": 10,
@@ -44,6 +47,12 @@ def test_the_exit_codes_are_those_of_the_protocol() -> None:
 def test_no_error_is_a_kind_of_another() -> None:
     """So the codes above are those of all errors."""
     assert all(not kind.__subclasses__() for kind in KINDS)
+
+
+def test_the_table_of_the_readme_has_each_kind_with_its_code() -> None:
+    rows = re.findall(r"^\| ([0-9, ]+) \| (\w[\w, ]*) \|", README.read_text(), re.MULTILINE)
+    told = [pair for codes, kinds in rows for pair in zip(codes.split(","), kinds.split(","), strict=True)]
+    assert {kind.strip(): int(code) for code, kind in told} == CODES
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
