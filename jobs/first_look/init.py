@@ -183,8 +183,8 @@ def _warnings(proposal: Proposal, settings: Settings, invalid: int, judged: int)
     if proposal.has_misfits and invalid > limits.limit * judged:
         yield (
             f"{invalid:,} of {judged:,} is a larger share than invalid.limit, {limits.limit:.1%}: a day with "
-            f"more than {limits.floor} of them ends with 26. Mend the producer, or set that limit, or make "
-            "json of the columns whose comments name such records"
+            f"more than {limits.floor} of them ends with 26. Mend the producer, or set that limit; columns "
+            "whose comments name such records may be json, but for that of the event time"
         )
 
 

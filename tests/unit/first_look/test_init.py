@@ -324,6 +324,17 @@ def test_the_event_time_counts_the_few_records_whose_text_is_no_time(tmp_path: P
     assert limit.startswith("5 of 1,000 is a larger share than invalid.limit, 0.1%")
 
 
+def test_the_advice_for_too_many_invalid_records_works(tmp_path: Path) -> None:
+    """By default more than one invalid record in a thousand stop a day, and init takes ten as a few."""
+    topic, path = with_odd(200, {"seq": "7"}), tmp_path / "a.yaml"
+    proposed = init(topic, "orders", KAFKA, path, "UTC")
+    assert proposed.invalid == 10
+    assert "may be json, but for that of the event time" in proposed.hints[0]
+    path.write_text(path.read_text().replace("seq: bigint", "seq: json"))
+    counts = settled(path, topic)
+    assert (counts[Verdict.INVALID], counts[Verdict.IN_DAY]) == (0, 2000)
+
+
 def test_an_odd_type_in_more_than_one_record_of_a_hundred_is_a_kind_of_its_own(tmp_path: Path) -> None:
     path = tmp_path / "a.yaml"
     proposed = init(with_odd(90, {"ts": "soon"}), "orders", KAFKA, path, "UTC")
