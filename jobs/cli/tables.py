@@ -33,6 +33,8 @@ def preview(seen: Preview, files: int | None) -> None:
         _unfinished_moves(seen.unfinished_moves)
     elif seen.planned is None or files is None:
         nothing_due(seen.next_day, seen.due_at)
+        for line in seen.contract.lines():
+            out.print(line, markup=False)
     else:
         _planned(seen.planned, files)
         if len(seen.due) > 1 and seen.planned.plan.day.date == seen.due[0]:
