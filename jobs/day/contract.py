@@ -19,7 +19,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextContract:
-    """What the config's contract means for the next day: the changes that it takes, or the error of its run."""
+    """What the config's contract means for the next day: the changes that it takes, or its run's error."""
 
     changes: tuple[Change, ...] = ()
     error: ContractChanged | None = None

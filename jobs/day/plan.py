@@ -43,7 +43,7 @@ class PlannedRun:
     """A plan, with the sizes of records that were seen while it was made.
 
     `changes` are those of the contract since the day before; `warnings` are what a person
-    should know before the run.
+    should know before the run. `endless` is whether retention takes no record of the topic.
     """
 
     plan: DayPlan
@@ -51,6 +51,7 @@ class PlannedRun:
     batches: BatchLimit = WEIGHED
     changes: tuple[Change, ...] = ()
     warnings: tuple[str, ...] = ()
+    endless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +167,7 @@ def make_plan(
         batches=batch_limit(topic_survey.topic.largest_message, sizes),
         changes=changes,
         warnings=_warnings(pipeline, plan, stable, brief=brief),
+        endless=topic_survey.topic.keeps_all,
     )
 
 
