@@ -136,10 +136,11 @@ apt_install() { # $1: what succeeds once one of these packages, which are tried 
 # warning or pip's word that it found nothing, else the last. What only says that something else failed is passed over.
 why() {
   awk '!NF || /(note|hint): |See above|Encountered error|No matching distribution|Could not build|Some index files/ { next }
-    /USE VERBOSE OR DEBUG/ { next }
+    /USE VERBOSE OR DEBUG|FAILED DOWNLOADS/ { next }
     /subprocess-exited|-unavailable$|metadata-generation|failed-wheel|[Ff]ailed (building|to build)/ { next }
     { sub(/^[^A-Za-z\/]+/, ""); if ($0) last = $0 }
     /Could not find a version|[a-z]Warning: |Unable to lock directory/ { lesser = $0; next }
+    /CLIENT ERROR: Not Found url=.*\.jar$|NOT FOUND  \]/ { lesser = $0; next } # Ivy asks for jars that a module need not have
     /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED|no section headers|parsing errors|requires authentication/ { error = $0 }
     END { print error ? error : lesser ? lesser : last }'
 }
@@ -148,7 +149,7 @@ again() { # a command, tried again where it was the network that failed, or anot
   local attempt start code lock='(get|to) lock |lock directory'
   # to an older pip a download that was cut short is one of another hash
   local passing="$lock|connect|time.?out|timed out|resol|reset|broken|incomplete|access error|fetch|^host |match the hashes"
-  passing+='|too many requests|unavailable|bad gateway'
+  passing+='|too many requests|unavailable|bad gateway|content length|invalid (sha1|md5)'
   for attempt in {1..30}; do
     start=$(wc -l <"$log")
     code=0
@@ -210,8 +211,11 @@ pip_settings() {
   pip_set=1
 }
 
-index_refused() { # pip says that it found nothing; what its index answered stands in its longer log alone
+# pip says that it found nothing; what its index answered stands in its longer log alone. With that log it keeps from us
+# what a build said, so it is asked for here only.
+index_refused() {
   local answer
+  "$@" --log "$TMPDIR/pip.log" &>/dev/null </dev/null || true
   answer=$(sed -n 's/.*Could not fetch URL \(.*\) - skipping.*/\1/p' "$TMPDIR/pip.log" 2>/dev/null | tail -n 1) || true
   [[ -z $answer ]] || cause="pip could not fetch $(sed 's#//[^/@ ]*@#//#g' <<<"$answer")"
 }
@@ -221,9 +225,10 @@ pip_install() {
   local -x TMPDIR=$venv/tmp PYTHONWARNINGS=
   mkdir -p "$TMPDIR"
   [[ -n ${pip_set-} ]] || pip_settings
-  again "$venv/bin/python" -I -m pip --disable-pip-version-check --no-input --log "$TMPDIR/pip.log" install \
-    --progress-bar off --no-deps --use-pep517 --no-build-isolation "$@" || {
-    [[ $cause != *'(from versions: none)'* ]] || index_refused
+  local pip=("$venv/bin/python" -I -m pip --disable-pip-version-check --no-input install
+    --progress-bar off --no-deps --use-pep517 --no-build-isolation "$@")
+  again "${pip[@]}" || {
+    [[ $cause != *'(from versions: none)'* ]] || index_refused "${pip[@]}"
     stopped
   }
   rm -rf "$TMPDIR"
@@ -256,7 +261,7 @@ make_jars() ( # $1: spark | broker; a shell of its own, as the folder that we we
   say "jars: $jars/$1"
   mkdir -p "$jars"
   cd "$jars" # Ivy reads brackets in a pattern as its own, so the pattern has no path of ours in it
-  rm -rf ".$1-new"
+  rm -rf ".$1-new" .ivy # what a set-up that failed kept of a repository may be half of it
   must "$java_home/bin/java" -Divy.default.ivy.user.dir="$jars/.ivy" \
     -cp "$(echo "$lib"/ivy-*.jar):$(echo "$lib"/commons-cli-*.jar)" org.apache.ivy.Main -verbose \
     -settings "$here/conf/ivysettings.xml" -ivy "$here/conf/ivy.xml" -cache "$jars/.ivy/cache" \

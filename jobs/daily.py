@@ -3,7 +3,8 @@
     1 ledger   only the manifests, `date=D/_manifest.json`, hold offsets; each continues from the checkpoint
                of the one before. A day with a manifest is committed, and there is nothing to do. Only the
                last manifests are read: the newest one records the bounds of all days before it
-    2 lock     one run a lake; unfinished moves of the newest day's late files are finished
+    2 lock     one run a lake; what the last run did not publish is finished: entries in `_ledger`, and
+               moves of the newest day's late files
     3 plan     the day is over once our clock is `day.grace` past its end. Then the plan names, per partition,
                what to read: the pending offsets of earlier days, and all new offsets up to the one from which
                on Kafka stamped records past the day and its grace. The run waits for open transactions below
@@ -17,7 +18,8 @@
                judged LATER_DAY: their events are of later days
     8 commit   in one step the lake makes the day of the files and the manifest, which holds that
                checkpoint. In a folder on disk that step is one rename
-    9 publish  this day's manifest names the earlier day of each late file: the lake brings the file there. In
+    9 publish  the manifest is entered in `_ledger` too, which shows later whether a day was lost. It names
+               the earlier day of each late file: the lake brings the file there. In
                a folder on disk it is linked there, and then unlinked here, each durable before the next; a
                link fails if the name is taken, so an interrupted move is finished, and none is made twice.
                The earlier day's manifest is not changed. Last, `_schema.json` gets the columns of all days
@@ -43,10 +45,14 @@ from jobs.day.columns import current_columns
 from jobs.day.execute import audit_day, run_tasks, staging
 from jobs.day.plan import plan_with_retries
 from jobs.day.schema_file import is_behind, write_schema
+from jobs.lake.expiry import expire, finish_expiry
 from jobs.lake.late import finish_moves, has_unfinished_moves
+from jobs.lake.ledger import complete_ledger, enter_days, is_entered
+from jobs.lake.port import Lake
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
-from offsets.errors import NotPublished
+from offsets.days import ONE_DAY
+from offsets.errors import NotPublished, StoreFailed
 from offsets.manifest import Manifest
 
 
@@ -54,12 +60,14 @@ from offsets.manifest import Manifest
 class Outcome:
     """What a run did with one day; `seconds` are by step, and empty if the day was committed before.
 
-    `amended` are the rows that earlier days received in this run.
+    `amended` are the rows that earlier days received in this run, `expired` the days that `lake.keep`
+    removed.
     """
 
     manifest: Manifest
     already: bool
     amended: Mapping[date, int] = field(default_factory=dict)
+    expired: tuple[date, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -70,15 +78,15 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     # 1 ledger: a committed day needs no lock, but the rename that was seen may not be durable yet
-    if (committed := read_manifest(pipeline.lake, day)) and not (
-        has_unfinished_moves(pipeline.lake, committed) or is_behind(pipeline.lake, committed)
-    ):
+    if (committed := read_manifest(pipeline.lake, day)) and _is_published(pipeline.lake, committed):
         pipeline.lake.make_days_durable()
         return Outcome(manifest=committed, already=True)
     # 2 lock: from here on this run is the lake's one writer; it first finishes the moves of the last run, so
     # that only the newest day ever has unfinished moves
     with pipeline.lock_lake():
         ledger = read_ledger(pipeline.lake)
+        finish_expiry(pipeline.lake, pipeline.run_id)
+        complete_ledger(pipeline.lake, ledger.kept)
         # another run may have committed it since; taking the lock made that durable
         committed = read_manifest(pipeline.lake, day) if ledger.holds(day) else None
         amended: Mapping[date, int] = {}
@@ -111,9 +119,41 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
                     pipeline.lake, staged, audited, stamp, amend=pipeline.amends, success_file=success_file
                 )
                 figures.update(run=pipeline.run_id)
-            # 9 publish: late rows reach the days that they belong to
+            # 9 publish: the ledger has the manifest too, and late rows reach the days that they belong to
             with stages.observed(Stage.PUBLISH) as figures:
+                enter_days(pipeline.lake, [day])
                 amended = Counter(amended) + Counter(finish_moves(pipeline.lake, manifest))
                 write_schema(pipeline.lake, manifest, manifest.columns)
-                figures.update(amended=sum(amended.values()))
-        return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
+                expired = _expire(pipeline, day)
+                figures.update(amended=sum(amended.values()), expired=len(expired))
+        return Outcome(
+            manifest=manifest, already=False, amended=amended, expired=expired, seconds=stages.seconds
+        )
+
+
+def _expire(pipeline: Pipeline, newest: date) -> tuple[date, ...]:
+    """Remove the days that `lake.keep` no longer keeps.
+
+    Raises:
+        NotPublished: the store refused; the day is committed.
+    """
+    keep = pipeline.settings.lake.keep
+    if keep is None:
+        return ()
+    reason = f"lake.keep: {keep.days}d"
+    try:
+        left = expire(pipeline.lake, newest + ONE_DAY - keep, pipeline.now(), pipeline.run_id, reason)
+    except StoreFailed as refused:
+        raise NotPublished(
+            expected=f"the days that {reason} keeps no longer to be removed",
+            found=f"{refused.found} when trying {refused.expected}",
+            do="The day is committed and nothing is lost. Mend the store; the next run goes on.",
+        ) from refused
+    return tuple(expiring.date for expiring in left)
+
+
+def _is_published(lake: Lake, committed: Manifest) -> bool:
+    """Return whether nothing is left to do after the commit of a day."""
+    if not is_entered(lake, committed.day.date) or is_behind(lake, committed):
+        return False
+    return not has_unfinished_moves(lake, committed)

@@ -42,8 +42,10 @@ from jobs.day.execute import (
 from jobs.day.plan import PlannedRun, plan_with_retries
 from jobs.day.schema_file import write_schema
 from jobs.day.sizing import bytes_per_row
+from jobs.lake.expiry import finish_expiry
 from jobs.lake.late import amended_by, finish_moves, unfinished_moves
-from jobs.lake.names import DAY_PREFIX, STAGED_DAY
+from jobs.lake.ledger import enter_days
+from jobs.lake.names import DAY_PREFIX, STAGED_DAY, entry_ref
 from jobs.lake.port import Lake
 from jobs.record.rules import Rules, rules_of
 from jobs.stages import DayStages, Stage
@@ -77,6 +79,7 @@ def rebuild_day(pipeline: Pipeline, day: date) -> Outcome:
         KafkaDailyError: one of its kinds, as `offsets.errors` lists them.
     """
     with pipeline.lock_lake():
+        finish_expiry(pipeline.lake, pipeline.run_id)
         return _rebuild(pipeline, day)
 
 
@@ -116,6 +119,7 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
         with stages.observed(Stage.COMMIT) as figures:
             manifest = _exchange(pipeline, staged, audited, history, carried_over, started)
             figures.update(run=pipeline.run_id, revision=manifest.revision)
+        enter_days(lake, [day])  # as long as staging shows that the day was replaced
     with stages.observed(Stage.PUBLISH) as figures:
         amended += _rebuild_owners(pipeline, carried_over.owners, day)
         amended += _finish_moves(lake, (manifest, *history.after))
@@ -126,7 +130,8 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
 
 
 def _history(pipeline: Pipeline, day: date) -> History:
-    removed = not pipeline.lake.has_manifest(day) and bool(amended_by(pipeline.lake, day))
+    lake = pipeline.lake
+    removed = not lake.has_manifest(day) and (day in lake.entries() or bool(amended_by(lake, day)))
     return read_history(pipeline.lake, day, removed=removed)
 
 
@@ -294,9 +299,9 @@ def _lost_for_good(lost: OffsetsLost, day: date) -> OffsetsLost:
     return OffsetsLost(
         expected=lost.expected,
         found=lost.found,
-        do=f"The old folder stays. Restore its manifest from a backup. Without one, move {DAY_PREFIX}{day} "
-        f"and all {DAY_PREFIX}*/*late-{day}-* out of the lake, and run the day without --force: it says what "
-        "to accept as lost. What the moved files hold of that is then there alone.",
+        do=f"The old folder stays. Restore its manifest from a backup. Without one, move {DAY_PREFIX}{day}, "
+        f"{entry_ref(day)} and all {DAY_PREFIX}*/*late-{day}-* out of the lake, and run the day without "
+        "--force: it says what to accept as lost. What the moved files hold of that is then there alone.",
         **{key: fact for key, fact in lost.facts.items() if key != "accept"},
     )
 

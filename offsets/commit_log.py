@@ -7,6 +7,7 @@ days before it, and must continue from the one before. `read_chain` reads all ma
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
@@ -17,6 +18,7 @@ from typing import Protocol, TypeVar
 from offsets.day_plan import after_compaction
 from offsets.days import ONE_DAY, Day, days_of, with_next
 from offsets.errors import ConfigError, DayExists, EarlierDayMissing, LedgerBroken
+from offsets.expired import ExpiredDay, from_text
 from offsets.manifest import Manifest
 from offsets.manifest_text import from_json, require_lists
 
@@ -50,6 +52,18 @@ class LedgerReader(Protocol):
         """Return the path of a day's manifest."""
         ...
 
+    def entries(self) -> list[date]:
+        """List the dates that the lake's list of manifests has an entry of, in order."""
+        ...
+
+    def entry_text(self, day: date) -> bytes | None:
+        """Return a day's entry in that list: its manifest once more; None if there is none."""
+        ...
+
+    def entry_place(self, day: date) -> str:
+        """Return the path of a day's entry."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
@@ -60,6 +74,13 @@ class Ledger:
 
     days: tuple[Day, ...]
     newest: Manifest | None = None
+    expired: ExpiredDay | None = None
+    """The last day that expired by policy; the days until it are committed, and are not there."""
+
+    @property
+    def kept(self) -> list[date]:
+        """The dates of the committed days that have not expired."""
+        return [day.date for day in self.days if not self.expired or day.date > self.expired.day.date]
 
     def holds(self, day: date) -> bool:
         """Return whether a day is committed."""
@@ -75,8 +96,9 @@ class Ledger:
         Raises:
             EarlierDayMissing: a day before it is not committed.
             LedgerBroken: a later day is committed.
-            ConfigError: the day lies before the lake's first day.
+            ConfigError: the day lies before the lake's first day, or has expired.
         """
+        require_not_expired(day, self.expired)
         begins = self.days[0].date if self.days else first
         if day < begins:
             raise ConfigError(
@@ -162,8 +184,9 @@ def read_ledger(reader: LedgerReader) -> Ledger:
         DayExists: a day's folder has no manifest.
         LedgerBroken: a day is missing, or the last two manifests cannot be read or do not adjoin.
     """
-    dates = reader.days()
+    dates, expired = kept_days(reader)
     require_committed(reader, dates)
+    require_none_lost(reader, dates)
     newest_two = read_linked(reader, dates[-2:])
     if not newest_two:
         return Ledger(())
@@ -175,8 +198,8 @@ def read_ledger(reader: LedgerReader) -> Ledger:
         days = (*days_of(newest.earlier), newest.day)
         policies = tuple(manifest.cleanup_policy for manifest in newest_two)
     for first in (days[0].date, newest.contract.first_day):
-        require_first(dates[0], first)
-    return Ledger(days, replace(newest, cleanup_policy=policy_of(policies)))
+        require_first(dates[0], first, expired)
+    return Ledger(days, replace(newest, cleanup_policy=policy_of(policies)), expired)
 
 
 def policy_of(policies: Iterable[str | None]) -> str | None:
@@ -194,8 +217,10 @@ def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
         DayExists: a day's folder has no manifest.
         LedgerBroken: a manifest cannot be read, or a day is missing.
     """
-    before = None
-    for day in reader.days():
+    days, expired = kept_days(reader)
+    require_none_lost(reader, days[-1:])
+    before: Manifest | ExpiredDay | None = expired
+    for day in days:
         if manifest := read_manifest(reader, day):
             if before:
                 check_link(before, manifest)
@@ -220,6 +245,91 @@ def require_committed(reader: LedgerReader, dates: Sequence[date]) -> None:
             raise _day_missing(before, after)
 
 
+def kept_days(reader: LedgerReader) -> tuple[list[date], ExpiredDay | None]:
+    """List the days that have a folder and have not expired, and return the last that has, if any.
+
+    Raises:
+        LedgerBroken: an entry that is read for it is damaged.
+    """
+    expired = last_expired(reader)
+    return [day for day in reader.days() if not expired or day > expired.day.date], expired
+
+
+def last_expired(reader: LedgerReader) -> ExpiredDay | None:
+    """Return the last day that has expired; days expire in order, so that few entries show it.
+
+    Raises:
+        LedgerBroken: one of these entries is damaged.
+    """
+    entries = reader.entries()
+    if not entries or read_expired(reader, entries[0]) is None:
+        return None
+    until = bisect_left(entries, True, key=lambda day: read_expired(reader, day) is None)
+    return read_expired(reader, entries[until - 1])
+
+
+def read_expired(reader: LedgerReader, day: date) -> ExpiredDay | None:
+    """Read a day's entry, if the day has expired; else return None.
+
+    Raises:
+        LedgerBroken: the entry is damaged, or belongs to another day.
+    """
+    text, place = reader.entry_text(day), reader.entry_place(day)
+    expired = from_text(text, place) if text else None
+    if expired and expired.day.date != day:
+        raise LedgerBroken(
+            expected=f"the entry of {day} at {place}",
+            found=f"the one of {expired.day.date}",
+            do="Restore it from a backup.",
+        )
+    return expired
+
+
+def require_not_expired(day: date, expired: ExpiredDay | None) -> None:
+    """Check that a day has not expired.
+
+    Raises:
+        ConfigError: it has.
+    """
+    if expired and day <= expired.day.date:
+        raise ConfigError(
+            expected=f"a day from {expired.day.date + ONE_DAY} on, the first that this lake keeps",
+            found=f"{day}, which expired by policy ({expired.reason})",
+            do="Name a later day. What was removed by policy is neither settled nor built again.",
+        )
+
+
+def require_none_lost(reader: LedgerReader, dates: Sequence[date]) -> None:
+    """Check that no day is gone that has an entry: the newest ones leave no hole among the others.
+
+    Raises:
+        LedgerBroken: a day was committed, and its folder is gone.
+    """
+    if lost := [day for day in reader.entries() if not dates or day > dates[-1]]:
+        raise day_gone(reader, lost, dates)
+
+
+def day_gone(reader: LedgerReader, lost: Sequence[date], dates: Sequence[date]) -> LedgerBroken:
+    """Return the error of days that have an entry and no folder; `dates` have one."""
+    first = lost[0]
+    if len(lost) == 1 and first - ONE_DAY in dates:
+        do = f"Build that day again (`run --date {first} --force`), or restore its folder from a backup."
+    else:
+        do = "Restore their folders from a backup" if len(lost) > 1 else "Restore its folder from a backup"
+        do += ". Without one, move " + (
+            f"{reader.entry_place(first)} and those of the days after it"
+            if len(lost) > 1
+            else reader.entry_place(first)
+        )
+        do += f" out of the lake: then {first} is settled anew, from what Kafka still holds."
+    return LedgerBroken(
+        expected=f"the folder of {first}, which was committed, as {reader.entry_place(first)} shows",
+        found="no such folder" if len(lost) == 1 else f"no such folder, and {len(lost) - 1} more are gone",
+        do=do,
+        missing=[str(day) for day in lost],
+    )
+
+
 def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
     """Read the manifests of some days, and check that each continues where the one before ended.
 
@@ -233,21 +343,24 @@ def read_linked(reader: LedgerReader, dates: Sequence[date]) -> list[Manifest]:
     return manifests
 
 
-def require_first(oldest: date, first: date | None) -> None:
-    """Check that the oldest day present is the lake's first day, if that is known.
+def require_first(oldest: date, first: date | None, expired: ExpiredDay | None = None) -> None:
+    """Check that the oldest day present is the lake's first day that has not expired, if that is known.
 
     Raises:
-        LedgerBroken: days before it were removed.
+        LedgerBroken: days before it were removed, and not by policy.
     """
+    what = "the first day of this lake"
+    if expired:
+        first, what = expired.day.date + ONE_DAY, f"{what} after those that expired"
     if first and first != oldest:
         raise LedgerBroken(
-            expected=f"{first}, the first day of this lake, to be there",
+            expected=f"{first}, {what}, to be there",
             found=f"{oldest} is the oldest",
             do="Restore the missing days from a backup.",
         )
 
 
-def check_link(before: Manifest, after: Manifest) -> None:
+def check_link(before: Manifest | ExpiredDay, after: Manifest) -> None:
     """Check that a day continues where the one before ended.
 
     Raises:

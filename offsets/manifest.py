@@ -155,6 +155,8 @@ class Manifest:
     """The number of pending offsets of `consumed` that compaction removed."""
     tally: tuple[Tally, ...]
     """The number of rows with each verdict, by partition."""
+    late_expired: int
+    """How many of the late rows are of days that had expired by policy: these rows stay below `_late/`."""
     causes: tuple[CauseCount, ...]
     """Why records are invalid, the commonest first."""
     files: tuple[DataFile, ...]

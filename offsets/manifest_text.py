@@ -38,7 +38,7 @@ def to_json(manifest: Manifest) -> bytes:
     """Return the manifest's text, with the SHA-256 of its canonical body as `checksum`."""
     body = to_jsonable(manifest, _Lists())
     assert isinstance(body, dict)
-    head = {"format_version": FORMAT_VERSION, "checksum": _checksum(body)}
+    head = {"format_version": FORMAT_VERSION, "checksum": checksum_of(body)}
     return json.dumps(head | body, indent=1, ensure_ascii=False).encode() + b"\n"
 
 
@@ -83,7 +83,7 @@ def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest
         if version <= 2:
             document = _from_format_2(document)
         if version <= 3:
-            document = _from_format_3(document)
+            document = _from_format_3(document) | {"late_expired": 0}
         manifest = msgspec.convert(document, Manifest, dec_hook=partial(_decode, where, read))
     except (msgspec.ValidationError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise _damaged(where, str(error)) from None
@@ -136,7 +136,7 @@ class _Lists:
 
     def __call__(self, offsets: Offsets) -> object:
         if offsets.range_count <= LONG:
-            return _ranges(offsets)
+            return ranges_of(offsets)
         text = offsets.to_bytes()
         listing = Listing(
             offsets=len(offsets),
@@ -153,18 +153,19 @@ class _Lists:
 
 
 def _as_read(offsets: Offsets) -> object:
-    return dataclasses.asdict(offsets.listing) if offsets.listing else _ranges(offsets)
+    return dataclasses.asdict(offsets.listing) if offsets.listing else ranges_of(offsets)
 
 
 def _as_shown(offsets: Offsets) -> object:
     """Return a set as JSON for other programs: a short one as ranges, a long one as figures."""
     if offsets.range_count <= LONG:
-        return _ranges(offsets)
+        return ranges_of(offsets)
     edges = {"from_offset": offsets.first, "until_offset": offsets.until}
     return {"offsets": len(offsets), "ranges": offsets.range_count, **edges}
 
 
-def _ranges(offsets: Offsets) -> object:
+def ranges_of(offsets: Offsets) -> object:
+    """Return a set as its ranges, however many."""
     return [list(range_) for range_ in offsets]
 
 
@@ -217,6 +218,11 @@ def to_jsonable(value: object, sets: Callable[[Offsets], object] = _as_shown) ->
             return value
 
 
+def decode(kind: type[Any], value: Any) -> Any:
+    """Read a value that JSON does not have, where no list lies beside the text."""
+    return _decode("", None, kind, value)
+
+
 def _decode(where: str, read: ReadList | None, kind: type[Any], value: Any) -> Any:
     if kind is Offsets and isinstance(value, dict):
         listing = msgspec.convert(value, Listing)
@@ -242,7 +248,7 @@ def _read_list(where: str, read: ReadList | None, listing: Listing) -> bytes:
 def _checksum_matches(checksum: object, document: dict[str, Any]) -> bool:
     quick = _sorted_json(document)
     return (quick is not None and hashlib.sha256(quick).hexdigest() == checksum) or (
-        _checksum(document) == checksum
+        checksum_of(document) == checksum
     )
 
 
@@ -271,7 +277,8 @@ def _encode_own_type(value: Any) -> object:
     raise TypeError(f"no JSON for a {type(value).__name__}")
 
 
-def _checksum(body: object) -> str:
+def checksum_of(body: object) -> str:
+    """Return the SHA-256 of the canonical JSON of a body."""
     canonical = json.dumps(body, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode(errors="surrogatepass")).hexdigest()
 

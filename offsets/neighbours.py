@@ -6,7 +6,7 @@ records where it started, and the day after records where it ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import date
 from itertools import pairwise
@@ -17,11 +17,13 @@ from offsets.commit_log import (
     LedgerReader,
     build_first,
     check_link,
+    kept_days,
     policy_of,
     read_intact,
     read_linked,
     read_manifest,
     require_first,
+    require_not_expired,
 )
 from offsets.contract import Accepted
 from offsets.day_plan import DayPlan, EndFrom, Evidence, Span, StartFrom
@@ -144,10 +146,14 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
         DayExists: another day's folder has no manifest.
         LedgerBroken: another day cannot be read, or the chain is broken elsewhere.
     """
-    days = reader.days()
+    days, expired = kept_days(reader)
+    require_not_expired(day, expired)
     if days and day < days[0]:
         oldest = read_intact(reader, days[0])
-        require_first(days[0], oldest.contract.first_day if oldest else None)
+        require_first(days[0], oldest.contract.first_day if oldest else None, expired)
+    entered = reader.entries()
+    if day in entered and (not days or day - days[-1] > ONE_DAY):
+        raise _two_in_a_row(day, f"no folder of {day - ONE_DAY} either" if days else "no folder of any day")
     if not days or day < days[0] or day - days[-1] > ONE_DAY * removed:
         raise ConfigError(
             expected="--force with a day that was committed",
@@ -158,7 +164,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     older = [other_day for other_day in days if other_day < day]
     if own is None:
         _require_folders(reader, day, older)
-        _require_neighbours(reader, day, days)
+        _require_neighbours(reader, day, {*days, *entered})
     before = read_manifest(reader, older[-1]) if older else None
     after, policies = _keep_needed(
         _read_later(reader, day, [other_day for other_day in days if other_day > day]), day
@@ -170,7 +176,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     linked = _read_older(reader, day, older, own, (before, *after))
     earlier = _earlier_bounds(day, linked, before, own, after)
     first_day = _first_day(day, earlier, (own, before, *after))
-    require_first(min(days[0], day), first_day)
+    require_first(min(days[0], day), first_day, expired)
     manifests = (manifest for manifest in (*linked, before, own) if manifest)
     policy = policy_of([*(manifest.cleanup_policy for manifest in manifests), *policies])
     return History(date=day, earlier=earlier, before=before, own=own, after=after, policy=policy)
@@ -258,9 +264,9 @@ def _earlier_bounds(
     return tuple(manifest.day for manifest in linked)
 
 
-def _require_neighbours(reader: LedgerReader, day: date, days: list[date]) -> None:
+def _require_neighbours(reader: LedgerReader, day: date, days: Collection[date]) -> None:
     """Check that the neighbours of a day without a manifest can be read: only they record what it held."""
-    for neighbour in days:
+    for neighbour in sorted(days):
         if abs(neighbour - day) == ONE_DAY and read_intact(reader, neighbour) is None:
             raise _two_in_a_row(day, f"neither it nor {neighbour} has a manifest that can be read")
 

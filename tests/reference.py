@@ -12,8 +12,8 @@ A `Lake` is what the days hold that were settled. Every offset from a partition'
 `seen_until` has exactly one `Place`: its day's files (IN_DAY); the files of an earlier day to which a later
 run brought it (AMENDED), or that run's late files, where it stays (SET_ASIDE); the invalid files of the day
 that saw it (INVALID); the counts of that day alone (SKIPPED, BEFORE_FIRST); the topic still, to be settled by
-the day it belongs to (PENDING); nowhere, since no reader is ever shown it (GAP); nowhere, since retention was
-faster and a person accepted that (LOST).
+the day it belongs to (PENDING); nowhere, since the day in which it lay left by policy (EXPIRED); nowhere,
+since no reader is ever shown it (GAP); nowhere, since retention was faster and a person accepted that (LOST).
 
 `Lake.settle` returns the lake after one more day. `Lake.refusals` returns the errors that this day must end
 with, and may end with. Where a day ends in a partition is an argument: any end is correct, since what is not
@@ -219,6 +219,7 @@ class Fate(Enum):
     PENDING = auto()
     GAP = auto()
     LOST = auto()
+    EXPIRED = auto()
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +229,17 @@ class Place:
     fate: Fate
     day: date
     of: date | None = None
+
+    @property
+    def lies_in(self) -> date | None:
+        """The day in whose folder its row lies, if it has one."""
+        match self.fate:
+            case Fate.AMENDED:
+                return self.of
+            case Fate.IN_DAY | Fate.SET_ASIDE | Fate.INVALID:
+                return self.day
+            case _:
+                return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +251,8 @@ class Settled:
     ends: Mapping[int, int]
     placed: Mapping[Coordinate, Place]
     lossy: bool
+    expired: date = date.min
+    """The last day that had left by then."""
 
     def offsets(self, partition: int, *fates: Fate) -> list[int]:
         """List the offsets of a partition to which this day gave one of some fates."""
@@ -268,6 +282,21 @@ class Lake:
     last: Mapping[int, tuple[int, Record]] = field(default_factory=dict)
     """The last record below `seen_until` that a run saw; another topic has another one."""
     life: int = 0
+    expired: date = date.min
+    """The last day that left by policy."""
+
+    @property
+    def kept(self) -> tuple[Settled, ...]:
+        """The settled days that are still there."""
+        return tuple(settled for settled in self.days if settled.day.date > self.expired)
+
+    def expire(self, until: date) -> Lake:
+        """Return the lake after the days until a date left, with all that lay in them."""
+        places = {
+            at: replace(place, fate=Fate.EXPIRED) if place.lies_in and place.lies_in <= until else place
+            for at, place in self.places.items()
+        }
+        return replace(self, places=places, expired=until)
 
     # -- what the next day goes on from
 
@@ -400,9 +429,11 @@ class Lake:
             last |= {number: shown[-1]} if shown else {}
             seen_until[number] = max(seen_until[number], ends[number])
         lossy = any(place.fate is Fate.LOST for place in placed.values())
-        settled = Settled(day=day, request=request, ends=dict(ends), placed=placed, lossy=lossy)
+        settled = Settled(
+            day=day, request=request, ends=dict(ends), placed=placed, lossy=lossy, expired=self.expired
+        )
         places = {**self.places, **placed}
-        return Lake((*self.days, settled), places, first, seen_until, last, topic.life)
+        return Lake((*self.days, settled), places, first, seen_until, last, topic.life, self.expired)
 
     def _place(self, log: Partition, offset: int, request: Request, day: Day) -> Place:
         """Return the place of one offset that is pending or new."""
@@ -412,7 +443,10 @@ class Lake:
         if record is None or not record.visible:
             return Place(Fate.GAP, day.date)
         days = [*(settled.day for settled in self.days), day]
-        return place_of(record, request.rules, days, amend=request.amend)
+        place = place_of(record, request.rules, days, amend=request.amend)
+        if place.fate is Fate.AMENDED and place.of and place.of <= self.expired:
+            return replace(place, fate=Fate.SET_ASIDE)
+        return place
 
     # -- a day again
 
@@ -440,8 +474,20 @@ class Lake:
             if not _may_become(was.fate, now.fate, gone=gone, same_rules=rules == old.request.rules):
                 return None
             placed[number, offset] = now
-        final = {key: place for key, place in placed.items() if place.fate is not Fate.PENDING}
-        days = (*self.days[:at], replace(old, placed=placed, request=request), *self.days[at + 1 :])
+        expired = {key for key in placed if self.places[key].fate is Fate.EXPIRED}
+        if gone:  # nobody knows any more that they were brought to a day that left
+            aside = {key: replace(placed[key], fate=Fate.SET_ASIDE) for key in expired}
+            placed, expired = placed | aside, set()
+        final = {
+            key: place
+            for key, place in placed.items()
+            if place.fate is not Fate.PENDING and key not in expired
+        }
+        days = (
+            *self.days[:at],
+            replace(old, placed=placed, request=request, expired=self.expired),
+            *self.days[at + 1 :],
+        )
         return replace(self, days=days, places={**self.places, **final})
 
 

@@ -275,6 +275,46 @@ def clean(
             tables.orphans(listed, now, removed=execute)
 
 
+@app.command(
+    epilog=help.example(
+        "expire --config conf/orders.yaml --before 2026-01-01", "expire --before 2026-01-01 --execute"
+    )
+)
+def expire(
+    before: Annotated[
+        datetime,
+        typer.Option("--before", formats=["%Y-%m-%d"], metavar="DATE", help="Days before it leave."),
+    ],
+    config: Config = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Remove them for good; else they are only listed.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the days before a date, and remove them when told to; the newest two stay."""
+    with exit_codes(json):
+        from jobs.cli import json_documents, tables
+        from jobs.context import load
+        from jobs.lake.expiry import expire as remove_days
+        from jobs.lake.expiry import expiring
+        from jobs.lake.port import LockHolder
+        from jobs.lake.posix import PosixLake
+        from offsets.commit_log import read_twice
+
+        lake = PosixLake(load(options.one_config(config)).lake.path)
+        now, day = datetime.now(UTC), before.date()
+        if execute:
+            holder = LockHolder(run_id="expire", host=socket.gethostname(), pid=os.getpid(), since=now)
+            with lake.lock(holder):
+                days = remove_days(lake, day, now, holder.run_id, f"expire --before {day}")
+        else:
+            days = read_twice(lambda: expiring(lake, day))
+        if json:
+            json_documents.print_document({"removed": execute, "days": days})
+        else:
+            tables.expiry(days, removed=execute)
+
+
 @app.command()
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave broker and lake to play with.")] = False,

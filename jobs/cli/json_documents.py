@@ -65,6 +65,7 @@ def outcome_document(outcome: Outcome) -> dict[str, object]:
     return {
         **committed_document(outcome.manifest, already=outcome.already),
         "amended": {str(day): rows for day, rows in outcome.amended.items()},
+        "expired": outcome.expired,
         "seconds": dict(outcome.seconds),
     }
 
@@ -78,6 +79,7 @@ def committed_document(manifest: Manifest, *, already: bool) -> dict[str, object
         "lossy": [str(lost) for lost in manifest.accepted.loss],
         "run_id": manifest.run_id,
         "rows": {verdict.value: manifest.rows(verdict) for verdict in Verdict},
+        "late_expired": manifest.late_expired,
         "gaps": sum(len(gap.offsets) for gap in manifest.gaps),
         "causes": manifest.causes,
         "files": manifest.files,

@@ -19,6 +19,7 @@ from offsets.verdict import IN_FILES, Verdict
 if TYPE_CHECKING:
     from jobs.daily import Outcome
     from jobs.day.plan import PlannedRun, Preview
+    from jobs.lake.expiry import Expiring
     from jobs.lake.port import Orphan
     from jobs.lake.status import DayState, Status
     from jobs.topics import TopicResult
@@ -85,6 +86,10 @@ def outcome(outcome: Outcome) -> None:
     _partitions(manifest)
     _files(manifest)
     _amended(outcome)
+    if manifest.late_expired:
+        out.print(f"{manifest.late_expired:,} late rows are of days that expired: they stay below _late/")
+    if outcome.expired:
+        out.print(f"expired by lake.keep: {_days(outcome.expired)}")
     for lost in manifest.accepted.loss:
         out.print(f"[red]lossy[/] Kafka lost {lost} before this day could settle it")
     for cause in manifest.causes[:5]:
@@ -181,6 +186,11 @@ def status(lake: Status) -> None:
     for day in lake.days:
         _lost(day.date, day.lost)
     _unfinished_moves(lake.unfinished_moves)
+    if lake.expired:
+        out.print(f"{lake.expired:,} day(s) expired by policy; {lake.kept_from} is the first that stays")
+    _not_entered(lake.not_entered)
+    for problem in lake.other_entries:
+        out.print(f"[red]wrong[/] {escape(problem)}")
     when = "is due now" if lake.due else f"is due at {_when(lake.due_at)}"
     out.print(f"next day: {lake.next_day} {when}")
     if lake.holder:
@@ -233,6 +243,14 @@ def verified(result: Verified) -> None:
     for day in result.ledger:
         _lost(day.date, day.lost)
     _unfinished_moves(result.unfinished_moves)
+    if gone := result.expired.days:
+        what = (
+            f"{result.expired.files:,} file(s), {result.expired.rows:,} rows, {_size(result.expired.bytes)}"
+        )
+        out.print(f"expired by policy, and not missing: {gone:,} day(s) until {result.expired.until}, {what}")
+        if result.expired.leaving:
+            out.print(f"{result.expired.until} is still there: the next run removes it")
+    _not_entered(result.not_entered)
     for problem in result.problems:
         out.print(f"[red]wrong[/] {escape(problem)}")
     for note in result.notes:
@@ -299,6 +317,34 @@ def _orphan(orphan: Orphan, now: datetime) -> list[str]:
 def _unfinished_moves(targets: Sequence[str]) -> None:
     for target in targets:
         out.print(f"open move: the next run brings late rows to {target}", markup=False)
+
+
+def _not_entered(days: Sequence[date]) -> None:
+    if days:
+        out.print(f"not in _ledger yet: the next run enters {_days(days)}")
+
+
+def _days(days: Sequence[date]) -> str:
+    return str(days[0]) if len(days) == 1 else f"{len(days):,} days, from {days[0]} to {days[-1]}"
+
+
+def expiry(days: Sequence[Expiring], *, removed: bool) -> None:
+    """Show the days that expire, or that have expired now."""
+    if not days:
+        out.print("no day expires")
+        return
+    columns = ("day", "rows", "amended", "files", "size")
+    show(columns, [_expiring(day) for day in days], ("amended", "files"))
+    out.print("removed" if removed else "still there; `expire --execute` removes them for good")
+
+
+def _expiring(day: Expiring) -> list[str]:
+    gone = day.removed
+    return [
+        str(day.date),
+        *(f"{count:,}" for count in (gone.rows, gone.amended, gone.files)),
+        _size(gone.bytes),
+    ]
 
 
 def _lost(day: date, lost: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ LONGEST = timedelta(days=20_000)
 """Every look-up by time stays after 1970, where Kafka's timestamps begin."""
 DEEPEST = 64
 """How deep objects and arrays of a record may nest."""
+FEWEST_KEPT = timedelta(days=2)
 SHORTEST_PATIENCE = timedelta(seconds=1)
 """A request gets a third of this, and librdkafka refuses less than 10 ms."""
 
@@ -80,6 +81,14 @@ def duration(value: object) -> timedelta:
     if span > LONGEST.total_seconds():
         raise InvalidValue(f"it cannot be longer than {LONGEST.days}d")
     return timedelta(seconds=span)
+
+
+def keep(value: object) -> timedelta:
+    """Read how many days a lake keeps."""
+    span = duration(value)
+    if span % timedelta(days=1) or span < FEWEST_KEPT:
+        raise InvalidValue(f"it must be whole days, and at least {FEWEST_KEPT.days}d")
+    return span
 
 
 def patience(value: object) -> timedelta:
@@ -253,6 +262,7 @@ def mapping(value: object) -> object:
 
 Flag = Annotated[bool, BeforeValidator(truth)]
 Duration = Annotated[timedelta, BeforeValidator(duration)]
+Keep = Annotated[timedelta, BeforeValidator(keep)]
 Patience = Annotated[timedelta, BeforeValidator(patience)]
 Size = Annotated[ByteSize, BeforeValidator(size)]
 Count = Annotated[int, BeforeValidator(number)]

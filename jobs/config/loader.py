@@ -64,6 +64,7 @@ class LakeSettings:
     target_file_size: int
     min_file_size: int
     compression: str
+    keep: timedelta | None
     shared: bool
     success_file: bool = False
 
@@ -220,6 +221,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
             target_file_size=int(target),
             min_file_size=int(smallest),
             compression=config.lake.compression,
+            keep=config.lake.keep,
             shared=config.lake.shared,
             success_file=config.lake.success_file,
         ),

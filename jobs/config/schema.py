@@ -21,6 +21,7 @@ from jobs.config.fields import (
     Folder,
     HiddenText,
     InvalidValue,
+    Keep,
     Mapped,
     Patience,
     Revealed,
@@ -276,6 +277,10 @@ class LakeSection(Section):
         default="zstd", description="one of zstd, snappy, gzip, none"
     )
     """How Parquet pages are compressed."""
+    keep: Keep | None = Field(default=None, description="a number of days such as 400d")
+    """How many days stay, counted back from the newest. After each commit the older ones are removed, as
+    `expire` removes them: their entries in `_ledger/` still say what they were. Without it all days stay. At
+    least 2d."""
     shared: Flag = Field(default=False, description="true or false")
     """True where spark.master is a cluster and each node sees the path. A cluster is refused without
     it."""

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
-from jobs.lake.files import is_link, numbered_files, sha256_and_size
+from jobs.lake.files import is_link, is_success_file, numbered_files, sha256_and_size
 from jobs.lake.late import amended_by
+from jobs.lake.ledger import first_kept
 from jobs.lake.names import (
     DAY_PREFIX,
     NFS,
     OURS,
     RUN,
-    SUCCESS_NAME,
     below,
     day_of,
     day_ref,
@@ -52,13 +52,15 @@ class CarriedOver:
     """The files that the new revision takes over: `late` ones of its own, and `shared` ones, by new name.
 
     `settled` are the offsets of those late files, if the day may have further late rows. It is None if the
-    old manifest shows that these files are all. `lost` are late files to be written again, which lie nowhere
-    intact. `owners` are the days that brought amendments of which that is true, by target. `remade` are
-    amendments that an older version rebuilt here.
+    old manifest shows that these files are all. `expired` are late files that went with the days to which
+    they were brought: the new revision names them, and demands them no more. `lost` are late files to be
+    written again, which lie nowhere intact. `owners` are the days that brought amendments of which that is
+    true, by target. `remade` are amendments that an older version rebuilt here.
     """
 
     revision: int
     late: tuple[DataFile, ...]
+    expired: tuple[DataFile, ...]
     settled: dict[int, Offsets] | None
     lost: tuple[DataFile, ...]
     shared: Mapping[str, str]
@@ -69,6 +71,8 @@ class CarriedOver:
         self, lake: Lake, files: Sequence[WrittenFile], folder: str, options: FileOptions
     ) -> tuple[WrittenFile, ...]:
         """Return the written files, without late rows that already lie in earlier days."""
+        gone = {file.day for file in self.expired}
+        files = [file for file in files if file.day not in gone]
         if not self.late:
             return tuple(files)
         others = [file for file in files if file.verdict is not Verdict.LATE]
@@ -97,15 +101,18 @@ def find_carried_over(lake: Lake, history: History, topic: str) -> CarriedOver:
         else:
             owners[target] = manifest
     if history.own:
-        late, settled, lost, set_aside = _own_late_files(lake, history.own)
+        expired = _expired_late_files(lake, history.own)
+        kept = tuple(file for file in history.own.files_of(Verdict.LATE) if file not in expired)
+        late, settled, lost, set_aside = _own_late_files(lake, history.own, kept)
         shared |= set_aside
     else:
         brought = amended_by(lake, history.date)
         late = tuple(_describe_late_file(lake, history, topic, ref) for ref in brought)
-        settled, lost = read_offsets(lake, brought), ()
+        settled, lost, expired = read_offsets(lake, brought), (), ()
     return CarriedOver(
         revision=history.own.revision + 1 if history.own else 2,
         late=late,
+        expired=expired,
         settled=settled,
         lost=lost,
         shared=shared,
@@ -122,15 +129,21 @@ def _received(history: History) -> Iterator[tuple[Manifest, DataFile, str]]:
                 yield manifest, file, file.target
 
 
+def _expired_late_files(lake: Lake, own: Manifest) -> tuple[DataFile, ...]:
+    """Return a day's late files that went with the days to which they were brought."""
+    kept_from = first_kept(lake)
+    late = own.files_of(Verdict.LATE)
+    return tuple(file for file in late if file.target and file.day and file.day < kept_from)
+
+
 def _own_late_files(
-    lake: Lake, own: Manifest
+    lake: Lake, own: Manifest, late: tuple[DataFile, ...]
 ) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, tuple[DataFile, ...], dict[str, str]]:
     """Return a day's late files that are intact, their offsets if others are not, and those others.
 
     Where all were set aside, the day writes them again like its other files. Where some were, which older
     versions left, an intact one is linked into the new folder, and returned last.
     """
-    late = own.files_of(Verdict.LATE)
     if not any(file.target for file in late):
         return (), None, (), {}
     refs = {file: file.target or in_day(own.day.date, file.path) for file in late}
@@ -188,6 +201,7 @@ def unknown_files_in(lake: Lake, folder: str, history: History, topic: str) -> l
     """
     named = set(_names_in(history))
     refs = (ref for ref in lake.files_below(folder) if not NFS.fullmatch(last(ref)))
+    refs = (ref for ref in refs if not is_success_file(lake, ref, folder))
     names = ((ref, below(ref, folder)) for ref in refs)
     return sorted(
         name
@@ -223,7 +237,7 @@ def _is_from(metadata: Mapping[bytes, bytes], topic: str, day: date) -> bool:
 
 def _names_in(history: History) -> Iterator[str]:
     """Return the paths below the day's folder that manifests name."""
-    yield from (MANIFEST_NAME, LISTS_NAME, SUCCESS_NAME)
+    yield from (MANIFEST_NAME, LISTS_NAME)
     yield from (file.path for file in (history.own.files if history.own else ()))
     yield from (last(target) for _, _, target in _received(history))
 

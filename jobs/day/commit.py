@@ -13,6 +13,7 @@ from jobs.context import RunStamp
 from jobs.day.audit import Audited
 from jobs.day.carry_over import CarriedOver
 from jobs.lake import names
+from jobs.lake.ledger import first_kept
 from jobs.lake.port import DayContents, Lake
 from jobs.task.result import WrittenFile
 from offsets.days import runs_of
@@ -32,9 +33,11 @@ def commit(
         StoreFailed: the store refused; if the day exists nevertheless, it is committed.
     """
     # 8.1 name only the files that successful attempts reported: Spark may have tried a task twice
-    named = _name_files(audited, audited.files, stamp.run_id, amend=amend)
+    named = _name_files(audited, audited.files, stamp.run_id, _amended_from(lake, amend=amend))
     # 8.2 the manifest comes last
-    manifest = _manifest(audited, tuple(file for file, _ in named), stamp, revision=1)
+    manifest = _manifest(
+        audited, tuple(file for file, _ in named), stamp, kept_from=first_kept(lake), revision=1
+    )
     # 8.3, 8.4 the lake makes everything durable, and then visible in one step
     moved = {file.path: written.path for file, written in named}
     contents = DayContents(moved=moved, shared={}, texts=_texts(manifest, success_file))
@@ -60,10 +63,16 @@ def recommit(
     Raises:
         StoreFailed: the store refused, or cannot exchange in one step; the old day stays.
     """
-    named = _name_files(audited, files, stamp.run_id, amend=amend)
+    named = _name_files(audited, files, stamp.run_id, _amended_from(lake, amend=amend))
     own = tuple(file for file, _ in named)
     manifest = replace(
-        _manifest(audited, (*own, *carried_over.late), stamp, revision=carried_over.revision),
+        _manifest(
+            audited,
+            (*own, *carried_over.late, *carried_over.expired),
+            stamp,
+            kept_from=first_kept(lake),
+            revision=carried_over.revision,
+        ),
         remade=carried_over.remade,
     )
     moved = {file.path: written.path for file, written in named}
@@ -100,8 +109,13 @@ def replace_day(
     publish(staged, day, contents)
 
 
+def _amended_from(lake: Lake, *, amend: bool) -> date:
+    """Return the first day to which late files are brought: none that has expired, or none at all."""
+    return first_kept(lake) if amend else date.max
+
+
 def _name_files(
-    audited: Audited, files: Sequence[WrittenFile], run_id: str, *, amend: bool
+    audited: Audited, files: Sequence[WrittenFile], run_id: str, amended_from: date
 ) -> tuple[tuple[DataFile, WrittenFile], ...]:
     """Name the files of a day, numbered in the order of verdict, day and first offset."""
     order = list(Verdict)
@@ -116,7 +130,7 @@ def _name_files(
     named = []
     for number, file in enumerate(files):
         name = _name(file, audited.plan.day.date, run_id, number)
-        target = names.late_target(file.day, name) if amend and file.day else None
+        target = names.late_target(file.day, name) if file.day and file.day >= amended_from else None
         named.append((_data_file(file, name, target), file))
     return tuple(named)
 
@@ -148,7 +162,9 @@ def _data_file(file: WrittenFile, name: str, target: str | None) -> DataFile:
     )
 
 
-def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, revision: int) -> Manifest:
+def _manifest(
+    audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, *, kept_from: date, revision: int
+) -> Manifest:
     plan = audited.plan
     return Manifest(
         run_id=stamp.run_id,
@@ -167,6 +183,9 @@ def _manifest(audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, re
         gaps=audited.gaps,
         missing_pending=audited.missing_pending,
         tally=audited.tally,
+        late_expired=sum(
+            file.rows for file in files if file.day and file.day < kept_from and not file.target
+        ),
         causes=audited.causes,
         files=files,
         remade=(),

@@ -21,6 +21,7 @@ from jobs import logs
 from jobs.context import Pipeline
 from jobs.day.plan import PlannedRun
 from jobs.day.sizing import piece_rows, sample_is_useful, task_count
+from jobs.lake.ledger import has_other_entry
 from jobs.lake.names import STAGED_DAY
 from jobs.stages import DayStages, Stage
 from offsets import errors
@@ -64,10 +65,12 @@ def staging(pipeline: Pipeline, day: date, keep: Callable[[str], bool] = lambda 
 def _holds_old_day(pipeline: Pipeline, day: date, staged: str) -> bool:
     """Return whether a rebuild stopped just after its exchange, which may not be durable yet.
 
-    A loss of power could bring the old day back, so its files must not be removed.
+    A loss of power could bring the old day back, so its files must not be removed. Nor may the name that
+    shows the next run that the ledger's entry is of the old day.
     """
     try:
-        if not pipeline.lake.stat(f"{staged}/{STAGED_DAY}"):
+        old_day = pipeline.lake.stat(f"{staged}/{STAGED_DAY}")
+        if not old_day and not has_other_entry(pipeline.lake, day):
             return False
         return pipeline.run_id.encode() in (pipeline.lake.manifest_text(day) or b"")
     except errors.StoreFailed:

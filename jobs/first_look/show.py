@@ -117,6 +117,8 @@ class _Run:
     days: tuple[Day, ...]
     rules: Rules
     settled: bool
+    expired: date | None = None
+    """The last day that expired, if the run that settled the record was of such a day."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +142,14 @@ def _run_of(pipeline: Pipeline, ledger: Ledger, partition: int, record: FullReco
             return unread
     elif record.offset < next((p.offset for p in newest.first_offsets if p.partition == partition), 0):
         return unread
-    elif manifest := _settled_by(pipeline, newest, partition, record.offset):
+    elif (manifest := _settled_by(pipeline, newest, partition, record.offset)) and _is_expired(
+        ledger, manifest, partition, record.offset
+    ):
+        until = manifest.day.date - ONE_DAY
+        days = tuple(known for known in ledger.days if known.date <= until)
+        rules = rules_of(manifest.contract)
+        return _Run(day=until, days=days, rules=rules, settled=True, expired=until)
+    elif manifest:
         day = manifest.day.date
         days = tuple(known for known in ledger.days if known.date <= day)
         return _Run(day=day, days=days, rules=rules_of(manifest.contract), settled=True)
@@ -165,6 +174,12 @@ def _settled_by(pipeline: Pipeline, newest: Manifest, partition: int, offset: in
             return found
         at = earlier
     return found
+
+
+def _is_expired(ledger: Ledger, manifest: Manifest, partition: int, offset: int) -> bool:
+    """Return whether a record was settled before the first day that has not expired."""
+    oldest = ledger.expired and manifest.day.date == ledger.kept[0]
+    return bool(oldest) and _is_settled(manifest.consumed, partition, offset)
 
 
 def _is_settled(by: Checkpoint, partition: int, offset: int) -> bool:
@@ -254,6 +269,10 @@ def _outcome(pipeline: Pipeline, judged: _Judged, run: _Run) -> str:
     """Describe what became of a record, or what will."""
     if run.day is None:
         return "the lake began to read this partition behind it: no run reads it"
+    if run.expired:
+        return (
+            f"the run for {run.expired}, or for a day before it, settled it: that day has expired by policy"
+        )
     does = f"the run for {run.day} " + ("settled it: " if run.settled else "will read it: ")
     return does + _fate(pipeline, judged, run)
 

@@ -9,9 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+from jobs.lake.expiry import finish_expiry
+from jobs.lake.ledger import enter_days, replaced_days
 from jobs.lake.names import REMOVED, STAGING_NAME
 from jobs.lake.port import Lake, LockHolder, Orphan
 from jobs.lake.status import is_alive
+from offsets.commit_log import kept_days
 from offsets.errors import StoreFailed
 
 
@@ -41,6 +44,9 @@ def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = Non
     if not orphans(lake, unchanged_since):
         return []
     with lake.lock(holder):
+        finish_expiry(lake, holder.run_id)
+        if replaced := list(replaced_days(lake, kept_days(lake)[0])):
+            enter_days(lake, replaced)  # an orphan that names such a day is what the next run knows it by
         found_orphans = orphans(lake, unchanged_since)
         # remains of an earlier removal come first: they have the name that another orphan is renamed to
         for orphan in sorted(found_orphans, key=lambda orphan: not orphan.name.startswith(REMOVED)):

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from io import SEEK_END, BufferedIOBase
 from itertools import count
 
+from jobs.lake.names import SUCCESS_NAME
 from jobs.lake.port import Files, Lake, NewFile
+from jobs.lake.refusals import store_errors
 
 
 class HashedFile:
@@ -57,6 +59,18 @@ def is_link(lake: Lake, ref: str) -> bool:
     """
     entry = lake.stat(ref)
     return bool(entry and entry.is_link)
+
+
+def is_success_file(lake: Lake, ref: str, folder: str) -> bool:
+    """Return whether a reference is the empty `_SUCCESS` of a day; one with contents is somebody else's.
+
+    Raises:
+        StoreFailed: it cannot be looked at.
+    """
+    if ref != f"{folder}/{SUCCESS_NAME}" or is_link(lake, ref):
+        return False
+    with store_errors(f"read {lake.place(ref)}"), lake.open_file(ref) as file:
+        return not file.read(1)
 
 
 def sha256_and_size(file: BufferedIOBase) -> tuple[str, int]:

@@ -1,8 +1,8 @@
 """Bring late rows to the day that they belong to: a roll-forward after the commit.
 
 It is repeated until it is done. Only the manifest decides which file moves where; today's config does not
-matter. The manifest of the amended day is never changed: a day is its own manifest, plus the files that later
-manifests list for it.
+matter. What was brought to a day that expired went with it. The manifest of the amended day is never changed:
+a day is its own manifest, plus the files that later manifests list for it.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from datetime import date
 
+from jobs.lake.ledger import first_kept
 from jobs.lake.names import brought_by, in_day, parent
 from jobs.lake.port import Lake
 from offsets.errors import NotPublished, StoreFailed
@@ -53,7 +54,10 @@ def finish_moves(lake: Lake, manifest: Manifest, *, rebuilding: bool = False) ->
     """
     amended: Counter[date] = Counter()
     try:
+        kept_from = first_kept(lake)
         for file, source, target in late_moves(manifest):
+            if file.day and file.day < kept_from:
+                continue
             if rebuilding and not _can_move(lake, source, target):
                 continue
             if lake.bring(source, target) and file.day:

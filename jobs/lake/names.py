@@ -15,6 +15,9 @@ STAGED_DAY: Final = "day"
 """The folder in a run's staging where a day is put together; after an exchange it holds the old day."""
 REMOVED: Final = "removed."
 """The prefix of a staging folder that is being removed."""
+LEDGER_NAME: Final = "_ledger"
+ENTRY: Final = ".json"
+"""The end of the name of a day's entry in the ledger."""
 PUT: Final = "put."
 """The prefix of a small file in staging that is to be renamed over one beside the days."""
 DAY_ROWS: Final = ".parquet"
@@ -41,6 +44,20 @@ NFS: Final = re.compile(r"\.nfs[0-9a-f]{16,}")
 def day_ref(day: date | None) -> str:
     """Return the reference of a committed day."""
     return f"{DAY_PREFIX}{day}"
+
+
+def entry_ref(day: date) -> str:
+    """Return the reference of a day's entry in the ledger."""
+    return f"{LEDGER_NAME}/{day}{ENTRY}"
+
+
+def entry_day(name: str) -> date | None:
+    """Return the day of which a name in the ledger is the entry; None for any other name."""
+    try:
+        day = date.fromisoformat(name.removesuffix(ENTRY))
+    except ValueError:
+        return None
+    return day if name == f"{day}{ENTRY}" else None
 
 
 def in_day(day: date, name: str) -> str:

@@ -197,6 +197,16 @@ class Lake(LedgerReader, Files, Protocol):
         """Make sure that all days that are visible now survive a loss of power."""
         ...
 
+    def enter(self, days: Iterable[date]) -> None:
+        """Make the manifests of committed days their entries in the ledger, durably; may be repeated.
+
+        A reader sees the old entry of a day or the new one. Needs the lock.
+
+        Raises:
+            StoreFailed: the store refused, or a symbolic link is in the way.
+        """
+        ...
+
     def put(self, ref: str, text: bytes) -> None:
         """Write a small file beside the days durably: a reader sees its old contents or the new ones.
 
@@ -255,6 +265,16 @@ class Lake(LedgerReader, Files, Protocol):
         Raises:
             LedgerBroken: both names are gone, or they are two different files.
             StoreFailed: the store refused.
+        """
+        ...
+
+    def remove(self, staged: str, day: date) -> None:
+        """Take a day out of readers' sight in one step, durably: it moves to `day` in the staging.
+
+        If a dead run has moved it there already, that is made durable.
+
+        Raises:
+            StoreFailed: the store refused; the day is where it was, or in the staging.
         """
         ...
 

@@ -22,10 +22,13 @@ from typing import Final
 from jobs.lake.names import (
     DAY_PREFIX,
     LATE_NAME,
+    LEDGER_NAME,
     PUT,
     STAGED_DAY,
     STAGING_NAME,
     day_ref,
+    entry_day,
+    entry_ref,
     in_day,
     last,
     parent,
@@ -106,6 +109,25 @@ class PosixLake:
             file.seek(at)
             return file.read(size)
         return b""
+
+    def entries(self) -> list[date]:
+        """List the dates that have an entry in the ledger, in order."""
+        folder = self.root / LEDGER_NAME
+        with store_errors(f"list {folder}"), suppress(FileNotFoundError):
+            return sorted(filter(None, map(entry_day, os.listdir(folder))))
+        return []
+
+    def entry_place(self, day: date) -> str:
+        """Return the path of a day's entry in the ledger."""
+        return str(self.root / entry_ref(day))
+
+    def entry_text(self, day: date) -> bytes | None:
+        """Return a day's entry in the ledger, or None if it has none."""
+        place = Path(self.entry_place(day))
+        self.require_no_link(entry_ref(day))
+        with store_errors(f"read {place}"), suppress(FileNotFoundError, NotADirectoryError):
+            return place.read_bytes()
+        return None
 
     def lock_holder(self) -> LockHolder | None:
         """Return who took the lock last, without taking it; None if the lock file cannot be read."""
@@ -268,6 +290,29 @@ class PosixLake:
         """Make sure that all days that are visible now survive a loss of power."""
         self._store.sync_folder(self.root)
 
+    def enter(self, days: Iterable[date]) -> None:
+        """Link the manifests of days into the ledger; a store without links gets copies."""
+        self.require_no_link(LEDGER_NAME)
+        folder = self.root / LEDGER_NAME
+        self._make_beside_days(folder)
+        for day in days:
+            self._enter(Path(self.manifest_place(day)), Path(self.entry_place(day)))
+        self._store.sync_folder(folder)
+
+    def _enter(self, manifest: Path, entry: Path) -> None:
+        if os.path.lexists(entry) and os.path.samestat(manifest.lstat(), entry.lstat()):
+            return  # a rename of one name of a file to another one of it would leave both
+        with self._new_name(entry.name) as ref:
+            new = self.root / ref
+            try:
+                self._store.system.link(manifest, new)
+            except OSError as error:
+                if error.errno not in NO_LINKS:
+                    with store_errors(f"link {manifest} to {new}"):
+                        raise
+                self._write_text(ref, manifest.read_bytes())
+            self._store.move(new, entry)
+
     def put(self, ref: str, text: bytes) -> None:
         """Write a small file: durable in staging, then renamed over the old one, then synced."""
         self.require_no_link(ref)
@@ -289,6 +334,7 @@ class PosixLake:
         """Yield a free name in staging for a small file, and remove what is left of it in the end."""
         self.require_no_link(STAGING_NAME)
         new = self.root / STAGING_NAME / f"{PUT}{name}"
+        makes_staging = not new.parent.exists()
         self._store.make_inner_folder(new.parent, self.root)
         if os.path.lexists(new):  # a run that was killed left it
             self._store.unlink(new)
@@ -298,7 +344,8 @@ class PosixLake:
             with suppress(OSError):
                 if os.path.lexists(new):
                     self._store.system.unlink(new)
-                self._store.system.rmdir(new.parent)
+                if makes_staging:
+                    self._store.system.rmdir(new.parent)
 
     def stage(self, day: date, run_id: str) -> str:
         """Make the staging folder of one run, and return its reference.
@@ -338,6 +385,17 @@ class PosixLake:
         for source, target in contents.withdrawn.items():
             self._withdraw(source, target)
         self._store.exchange(folder, self.day_folder(day))
+        self._store.sync_folder(self.root)
+
+    def remove(self, staged: str, day: date) -> None:
+        """Rename a day into staging, beside a barrier for readers that search all folders."""
+        self.require_no_link(day_ref(day))
+        outer = self.root / staged
+        if self.has_day(day):
+            self._write_text(f"{staged}/{BARRIER_NAME}", BARRIER)
+            self._store.sync_folder(outer)
+            self._store.move(self.day_folder(day), outer / STAGED_DAY)
+        self._store.sync_folder(outer)
         self._store.sync_folder(self.root)
 
     def _withdraw(self, source: str, target: str) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime
 
 from jobs.lake.late import unfinished_moves
+from jobs.lake.ledger import entry_problems, not_entered
 from jobs.lake.names import in_day
 from jobs.lake.port import Lake, LockHolder
 from offsets.commit_log import Ledger, read_chain, read_ledger, read_twice
@@ -29,7 +30,9 @@ class Amended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DayState:
-    """One committed day in figures; `gaps` counts offsets of its spans that Kafka did not deliver.
+    """One committed day in figures; `late_expired` of the `late` rows are of days that had expired.
+
+    `gaps` counts offsets of its spans that Kafka did not deliver.
 
     `rows` are the day's own, `amended` those that later runs brought to it. `lost` are the offsets that
     Kafka lost before the day could settle them.
@@ -42,6 +45,7 @@ class DayState:
     files: int
     bytes: int
     late: int
+    late_expired: int
     invalid: int
     pending: int
     gaps: int
@@ -54,12 +58,18 @@ class DayState:
 class Status:
     """The state of a lake; `holder_alive` is None if the holder is on another host.
 
-    `unfinished_moves` are the targets of late files of the newest day that are not brought there yet.
+    `unfinished_moves` are the targets of late files of the newest day that are not brought there yet,
+    `not_entered` the days that the ledger lacks until the next run; `other_entries` should not be there.
+    So many days have `expired` by policy; `kept_from` is the first that stays.
     """
 
     lake: str
     days: tuple[DayState, ...]
     unfinished_moves: tuple[str, ...]
+    expired: int
+    kept_from: date | None
+    not_entered: tuple[date, ...]
+    other_entries: tuple[str, ...]
     next_day: date
     due_at: datetime
     due: bool
@@ -75,7 +85,7 @@ def status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], 
 
 def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], now: datetime) -> Status:
     ledger = read_ledger(lake)
-    day = ledger.next_day(first)
+    day, days = ledger.next_day(first), ledger.kept
     holder = lake.lock_holder()
     moves = tuple(unfinished_moves(lake, ledger.newest)) if ledger.newest else ()
     not_brought = tuple(move for move in moves if not lake.stat(move))
@@ -83,6 +93,10 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
         lake=lake.place(""),
         days=_states(read_chain(lake), not_brought),
         unfinished_moves=moves,
+        expired=len(ledger.days) - len(days),
+        kept_from=days[0] if days else None,
+        not_entered=not_entered(lake, days),
+        other_entries=tuple(_other_entries(lake, days)),
         next_day=day,
         due_at=due_at(ledger, day),
         due=now >= due_at(ledger, day),
@@ -90,6 +104,11 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
         holder_alive=is_alive(holder),
         staged=tuple(lake.staged_names()),
     )
+
+
+def _other_entries(lake: Lake, days: list[date]) -> Iterator[str]:
+    if days:
+        yield from (problem for _, problem in entry_problems(lake, days[0], days[-1], days))
 
 
 def day_states(lake: Lake) -> tuple[DayState, ...]:
@@ -165,6 +184,7 @@ def _state(manifest: Manifest) -> DayState:
         files=len(manifest.files_of(Verdict.IN_DAY)),
         bytes=sum(file.bytes for file in manifest.files),
         late=manifest.rows(Verdict.LATE),
+        late_expired=manifest.late_expired,
         invalid=manifest.rows(Verdict.INVALID),
         pending=sum(len(part.pending) for part in manifest.next.partitions),
         gaps=sum(len(gap.offsets) for gap in manifest.gaps),

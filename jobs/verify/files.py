@@ -14,8 +14,8 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from jobs.lake.files import is_link, sha256_and_size
-from jobs.lake.names import DAY_PREFIX, NFS, SUCCESS_NAME, below, brought_by, day_ref, in_day, last
+from jobs.lake.files import is_link, is_success_file, sha256_and_size
+from jobs.lake.names import DAY_PREFIX, NFS, below, brought_by, day_ref, in_day, last
 from jobs.lake.port import Files, Lake
 from jobs.lake.status import FileLocation, locate_file
 from jobs.task.result import ReadBack
@@ -103,6 +103,8 @@ def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]
         if is_link(lake, ref):
             yield f"{path}: {LINK}"
             continue
+        if is_success_file(lake, ref, folder):
+            continue
         by = brought_by(ref)
         if by is None or by in chain.known:
             yield f"{path}: no manifest names this file"
@@ -115,12 +117,14 @@ def _names_in(chain: Chain, manifest: Manifest) -> set[str]:
     own = {file.path for file in manifest.files}
     brought = chain.brought.get(day_ref(manifest.day.date), frozenset())
     listed = {LISTS_NAME for offsets in long_sets(manifest) if offsets.listing}
-    return own | brought | listed | {MANIFEST_NAME, SUCCESS_NAME}
+    return own | brought | listed | {MANIFEST_NAME}
 
 
 def unknown_day_folders(lake: Lake, chain: Chain) -> Iterator[str]:
     """Yield a problem for each name that is no day, but that readers of `date=*` would take for one."""
     known = {day_ref(day) for day in chain.days}
+    if chain.expired:  # a run that died may have left it; the next one removes it
+        known.add(day_ref(chain.expired.day.date))
     for name in lake.day_names():
         if name not in known:
             path = lake.place(name)

@@ -16,10 +16,11 @@ from jobs.day.columns import was_written_after
 from jobs.lake.port import Lake
 from jobs.lake.status import Amended, amendments
 from offsets.columns import Columns, columns_on
-from offsets.commit_log import check_link, read_manifest, require_first
+from offsets.commit_log import check_link, kept_days, read_manifest, require_first
 from offsets.day_plan import Span, is_compacted
 from offsets.days import ONE_DAY, Day, days_of
 from offsets.errors import DayExists, LedgerBroken, StoreFailed
+from offsets.expired import ExpiredDay
 from offsets.manifest import DataFile, Manifest
 from offsets.manifest_text import require_lists
 from offsets.ranges import Offsets
@@ -80,7 +81,7 @@ class Chain:
 
     `broken` may name folders that somebody else made. `days` are all days with a folder, in order. `brought`
     are the names of the late files that manifests bring to a day, by its folder's name. `amended` counts
-    their rows.
+    their rows. `expired` is the last day that expired; `unreadable` says why the ledger does not tell.
     """
 
     known: Mapping[date, Summary]
@@ -88,10 +89,17 @@ class Chain:
     days: tuple[date, ...]
     brought: Mapping[str, frozenset[str]]
     amended: Mapping[date, tuple[Amended, ...]]
+    expired: ExpiredDay | None = None
+    unreadable: str | None = None
 
     @property
     def first(self) -> date | None:
-        """The lake's first day, as the oldest readable manifest names it, or else the oldest folder."""
+        """The first day that should be there: the lake's first, or the one after those that expired.
+
+        The oldest readable manifest names the lake's first, or else it is the oldest folder.
+        """
+        if self.expired:
+            return self.expired.day.date + ONE_DAY
         oldest = next((self.known[day] for day in self.days if day in self.known), None)
         named = oldest.first_day if oldest else None
         return min([*self.days[:1], *([named] if named else [])], default=None)
@@ -116,10 +124,14 @@ class Chain:
 def read_chain(lake: Lake) -> Chain:
     """Read all readable manifests, one by one, and keep a summary of each."""
     known, broken = dict[date, Summary](), dict[date, str]()
+    try:
+        days, expired, unreadable = *kept_days(lake), None
+    except UNREADABLE as error:
+        days, expired, unreadable = lake.days(), None, as_problem(error, str(error))
     brought: dict[str, set[str]] = {}
 
     def readable() -> Iterator[Manifest]:
-        for day in lake.days():
+        for day in days:
             try:
                 manifest = read_manifest(lake, day)
             except UNREADABLE as error:
@@ -137,6 +149,8 @@ def read_chain(lake: Lake) -> Chain:
         days=tuple(sorted([*known, *broken])),
         brought={folder: frozenset(names) for folder, names in brought.items()},
         amended=amended,
+        expired=expired,
+        unreadable=unreadable,
     )
 
 
@@ -168,17 +182,19 @@ def day_problems(chain: Chain, own: Manifest | None, before: Manifest | None, da
         yield from _link_problems(own, before, previous_day, day)
         yield from _bounds_problems(chain, own, before)
     else:
-        yield from _start_problems(chain)
+        yield from _start_problems(chain, own)
 
 
-def _start_problems(chain: Chain) -> Iterator[str]:
-    """Check that the oldest folder is the lake's first day, as the manifests' contracts name it."""
+def _start_problems(chain: Chain, own: Manifest | None) -> Iterator[str]:
+    """Check that the oldest folder is the lake's first day, as contracts name it, or follows expired ones."""
     oldest = next((chain.known[day] for day in chain.days if day in chain.known), None)
     if oldest is None:
         return
     try:
         if chain.first not in chain.days or chain.days[0] == oldest.day.date:
-            require_first(oldest.day.date, oldest.first_day)
+            require_first(oldest.day.date, oldest.first_day, chain.expired)
+        if chain.expired and own:
+            check_link(chain.expired, own)
     except LedgerBroken as broken:
         yield str(broken)
 

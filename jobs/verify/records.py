@@ -74,10 +74,11 @@ def _cause_problems(lake: Files, named: NamedFile) -> Iterator[str]:
         yield f"{named.place}: {without} invalid rows have no cause"
 
 
-def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:
+def explain(manifest: Manifest, held: Held, expired: Mapping[int, int]) -> tuple[int, list[str]]:
     """Return the number of a day's offsets that have no class, and a sentence for each contradiction.
 
-    The parts of the manifest must agree (`manifests.shape_problems`).
+    The parts of the manifest must agree (`manifests.shape_problems`). `expired` late rows of each partition
+    went with other days: they are counted, and their offsets cannot be compared.
     """
     day, unexplained, problems = manifest.day.date, 0, list[str]()
     for span in manifest.spans:
@@ -92,7 +93,8 @@ def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:
                 )
             rest = remaining
         tally = {entry.verdict: entry for entry in manifest.tally if entry.partition == span.partition}
-        counted = sum(tally[verdict].rows for verdict in COUNTED_ALONE if verdict in tally)
+        gone = expired.get(span.partition, 0)
+        counted = gone + sum(tally[verdict].rows for verdict in COUNTED_ALONE if verdict in tally)
         unexplained += max(len(rest) - counted, 0)
         if len(rest) != counted:
             problems.append(
@@ -101,7 +103,7 @@ def explain(manifest: Manifest, held: Held) -> tuple[int, list[str]]:
             )
         problems += [
             f"{day}: partition {span.partition}: {problem}"
-            for problem in _digest_mismatches(classes, rest, tally)
+            for problem in _digest_mismatches(classes, rest, tally, gone)
         ]
     unplanned = {part for part, _ in held} - {span.partition for span in manifest.spans}
     if unplanned:
@@ -127,15 +129,19 @@ def _classes(manifest: Manifest, span: Span, held: Held) -> dict[str, Offsets]:
 
 
 def _digest_mismatches(
-    classes: Mapping[str, Offsets], rest: Offsets, tally: Mapping[Verdict, Tally]
+    classes: Mapping[str, Offsets], rest: Offsets, tally: Mapping[Verdict, Tally], expired: int
 ) -> Iterator[str]:
     """Compare each verdict's offsets with the tally, by count and by digest."""
     by_verdict = {verdict: classes[verdict.value] for verdict in Verdict if verdict not in COUNTED_ALONE}
     alone = [verdict for verdict in COUNTED_ALONE if verdict in tally]
-    if len(alone) == 1:
+    if len(alone) == 1 and not expired:
         by_verdict[alone[0]] = rest
     for verdict, offsets in by_verdict.items():
         counted = tally.get(verdict)
+        if expired and verdict is Verdict.LATE:
+            if len(offsets) + expired != (counted.rows if counted else 0):
+                yield f"{len(offsets)} rows {verdict} found and {expired} expired, of another number counted"
+            continue
         if len(offsets) != (counted.rows if counted else 0):
             yield f"{len(offsets)} rows {verdict} found, {counted.rows if counted else 0} counted"
         elif counted and counted.digest and counted.digest != offsets.digest():

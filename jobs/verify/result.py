@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from jobs.lake.status import state_of
+from jobs.verify.expired import Expired
 from jobs.verify.level import Level
 from offsets.manifest import Gaps, Manifest
 from offsets.verdict import Verdict
@@ -60,7 +61,9 @@ class DayLedger:
 class Verified:
     """What a verification checked, and all problems that it found.
 
-    `unfinished_moves` are the targets of late files that the next run will bring there; these are no problem.
+    `unfinished_moves` are the targets of late files that the next run will bring there, `not_entered` the
+    days that it will enter in the ledger; these are no problem.
+    `expired` is what was removed by policy: it is counted, and not missing.
     `notes` are about what can be made of the manifests at any time.
     """
 
@@ -71,6 +74,8 @@ class Verified:
     bytes: int
     ledger: tuple[DayLedger, ...]
     unfinished_moves: tuple[str, ...]
+    not_entered: tuple[date, ...]
+    expired: Expired
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
 

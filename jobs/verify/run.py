@@ -7,6 +7,7 @@ after errors with what can be read.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -20,10 +21,12 @@ import structlog
 from jobs.day.columns import current_columns
 from jobs.day.schema_file import SCHEMA_NAME, read_schema, schema_text
 from jobs.lake.files import is_link
-from jobs.lake.names import brought_by, day_ref
+from jobs.lake.ledger import entry_problems, folder_gone, not_entered
+from jobs.lake.names import LEDGER_NAME, brought_by, day_ref, entry_ref
 from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
 from jobs.task.result import ReadBack
+from jobs.verify.expired import count_expired, is_expired
 from jobs.verify.files import (
     LINK,
     NamedFile,
@@ -53,7 +56,7 @@ from jobs.verify.result import AgainstKafka, DayLedger, Verified, day_ledger
 from offsets.commit_log import read_manifest
 from offsets.errors import ConfigError, DayExists, LedgerBroken, StoreFailed
 from offsets.kafka.reader import TopicReader
-from offsets.manifest import Manifest
+from offsets.manifest import DataFile, Manifest
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
@@ -111,13 +114,20 @@ def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
             found="a folder without any" if lake.exists() else "no such folder",
             do="Correct `lake.path`, or run a day first.",
         )
-    first, last = chain.first or chain.days[0], chain.days[-1]
+    first, last = chain.first or chain.days[0], max([chain.days[-1], *lake.entries()])
     if only and not first <= only <= last:
         raise ConfigError(
             expected="--date with a committed day",
             found=f"{only}, and days from {first} to {last} in {lake.place('')}",
             do="Name one of these days, or correct `lake.path`.",
         )
+
+
+def _rows_by_partition(files: Iterable[DataFile]) -> Counter[int]:
+    rows = Counter[int]()
+    for file in files:
+        rows.update({part.partition: part.rows for part in file.offsets})
+    return rows
 
 
 @dataclass(slots=True, kw_only=True)
@@ -183,13 +193,22 @@ class _Run:
     def _check_days(self, days: list[date | None], only: date | None) -> None:
         known = [self._chain.known[day] for day in days if day and day in self._chain.known]
         self._total += sum(summary.files + (self._level is Level.KAFKA) for summary in known)
+        entries = self._entry_problems()
         for day in days:
-            self._current = self._findings[day] = _Findings()
+            self._current = self._findings[day] = _Findings(problems=entries.pop(day, []))
             with self._errors_as_problems(f"{day}" if day else self._lake.place("")):
                 if day is None:
+                    self._current.problems += count_expired(self._lake, self._chain)[1]
+                    self._current.problems += [self._chain.unreadable] if self._chain.unreadable else []
                     self._current.problems += unknown_day_folders(self._lake, self._chain)
+                    lost = (of for day, of in entries.items() if day and day not in self._chain.days)
+                    self._current.problems += [problem for of in lost for problem in of]
+                elif self._chain.expired and day <= self._chain.expired.day.date:
+                    pass  # it expired between two looks
                 elif day not in self._chain.days:
-                    self._current.problems.append(f"{day} is not committed")
+                    entered = self._lake.stat(entry_ref(day))
+                    gone = folder_gone(self._lake, day) if entered else f"{day} is not committed"
+                    self._current.problems = [gone]
                 else:
                     self._check_committed(day)
         if only:
@@ -197,6 +216,18 @@ class _Run:
                 self._check_brought_to(only)
         problems = [problem for day in days for problem in self._findings[day].problems]
         self._refused += [problem for problem in problems if isinstance(problem, RefusedRead)]
+
+    def _entry_problems(self) -> dict[date | None, list[str]]:
+        """Compare the entries in the ledger with the days."""
+        self._current = _Findings()
+        problems: dict[date | None, list[str]] = {None: self._current.problems}
+        with self._errors_as_problems(self._lake.place(LEDGER_NAME)):
+            first, newest = self._chain.first, self._chain.newest
+            if first is None or newest is None:
+                return problems
+            for day, problem in entry_problems(self._lake, first, newest, self._chain.known):
+                problems.setdefault(day, []).append(problem)
+        return problems
 
     @contextmanager
     def _errors_as_problems(self, what: str) -> Iterator[None]:
@@ -252,14 +283,19 @@ class _Run:
         if manifest.day.date == self._chain.newest:
             self._current.problems += column_problems(self._lake, self._chain, manifest)
         self._current.problems += unknown_files(self._lake, self._chain, manifest)
-        named = [locate(self._lake, self._chain, manifest, file) for file in manifest.files]
+        gone = [file for file in manifest.files if is_expired(self._chain, file)]
+        named = [
+            locate(self._lake, self._chain, manifest, file) for file in manifest.files if file not in gone
+        ]
+        for _ in gone:
+            self._step()
         self._current.unfinished_moves += [
             str(named_file.file.target) for named_file in named if named_file.open_move
         ]
         held = self._check_files(manifest, named)
         unexplained = sum(abs(lost) for _, lost in uncounted(manifest))
         if self._level is not Level.FILES and not shape:
-            unexplained, contradictions = explain(manifest, held)
+            unexplained, contradictions = explain(manifest, held, _rows_by_partition(gone))
             self._current.problems += contradictions
         self._current.ledger = day_ledger(
             manifest,
@@ -342,5 +378,7 @@ class _Run:
             unfinished_moves=tuple(
                 move for findings in self._findings.values() for move in findings.unfinished_moves
             ),
+            expired=count_expired(self._lake, self._chain)[0],
+            not_entered=not_entered(self._lake, list(self._chain.known)),
             problems=tuple(map(str, dict.fromkeys([*problems, *self._refused, *everywhere.twice()]))),
         )

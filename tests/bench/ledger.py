@@ -20,14 +20,17 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from functools import cache
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from jobs import config
+from jobs.lake.posix import PosixLake
+from offsets.commit_log import read_manifest
 from offsets.contract import Contract
 from offsets.days import ONE_DAY
+from offsets.expired import ExpiredDay, Removed, to_text
 from offsets.manifest import FORMAT_VERSION, DataFile, FileOffsets, Manifest
 from offsets.manifest_text import MANIFEST_NAME, _sorted_json, to_jsonable
 from offsets.verdict import Verdict
@@ -71,7 +74,7 @@ def main() -> int:
     asked = _arguments()
     root = Path(tempfile.mkdtemp(prefix="kafka-daily-ledger-", dir=asked.folder))
     try:
-        commands = _lake(root, asked.days, asked.files)
+        commands = _lake(root, asked.days, asked.files, asked.expired)
         late = [each.name for each in commands if not _within(each, asked.rounds)]
     finally:
         shutil.rmtree(root)
@@ -84,6 +87,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=3650)
     parser.add_argument("--files", type=int, default=1000)
+    parser.add_argument("--expired", type=int, default=0, help="so many of the oldest days have expired")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", default="/dev/shm" if Path("/dev/shm").is_dir() else None)
     return parser.parse_args()
@@ -115,7 +119,7 @@ def _timed(arguments: tuple[str, ...]) -> tuple[float, float, int]:
 # -- the lake
 
 
-def _lake(root: Path, days: int, files: int) -> list[Command]:
+def _lake(root: Path, days: int, files: int, expired: int) -> list[Command]:
     """Make a lake that ends two days before yesterday, so that a day is due, and name the commands."""
     newest = datetime.now(ZoneInfo(ZONE)).date() - 3 * ONE_DAY
     first = newest - (days - 1) * ONE_DAY
@@ -125,6 +129,7 @@ def _lake(root: Path, days: int, files: int) -> list[Command]:
     settings = config.load(due, os.environ)
     contract = settings.rules.contract(ZONE, first)
     size = sum(_write(root / "lake", each) for each in _days(first, days, files, contract))
+    _enter(root / "lake", first, expired)
     for number in range(min(AMENDED, days)):
         _fill(root / "lake" / f"date={newest - number * ONE_DAY}", files)
     print(
@@ -132,7 +137,7 @@ def _lake(root: Path, days: int, files: int) -> list[Command]:
     )
     run, this = ("-m", "jobs", "run", "--config"), ("-m", "tests.bench.ledger")
     return [
-        Command(name="run of a committed day", arguments=(*run, str(due), "--date", str(first)), target=1),
+        Command(name="run of a committed day", arguments=(*run, str(due), "--date", str(newest)), target=1),
         Command(name="run, nothing due", arguments=(*run, str(none_due)), target=1),
         Command(name="plan", arguments=(*this, "plan", "--config", str(due)), target=2),
         Command(name="status", arguments=("-m", "jobs", "status", "--config", str(due)), target=None),
@@ -173,6 +178,20 @@ def _write(lake: Path, manifest: Manifest) -> int:
     folder.mkdir(parents=True)
     (folder / MANIFEST_NAME).write_text(text)
     return len(text)
+
+
+def _enter(lake: Path, first: date, expired: int) -> None:
+    """Enter all days in the ledger, and let the oldest ones expire."""
+    there, at = PosixLake(lake), datetime.now(UTC)
+    there.enter(there.days())
+    for number in range(expired):
+        day = first + number * ONE_DAY
+        if manifest := read_manifest(there, day):
+            removed = Removed(files=len(manifest.files), bytes=1, rows=1, amended=0)
+            text = to_text(ExpiredDay.of(manifest, removed, at, "lake.keep: 400d"))
+            Path(there.entry_place(day)).unlink()
+            Path(there.entry_place(day)).write_bytes(text)
+            shutil.rmtree(there.day_folder(day))
 
 
 @cache

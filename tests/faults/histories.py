@@ -31,6 +31,7 @@ from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import run_day
 from jobs.lake.clean import clean
+from jobs.lake.expiry import expire
 from jobs.lake.port import Lake, LockHolder
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store
@@ -65,17 +66,21 @@ from tests.support.local_engine import RULES, Crash, LocalEngine, pipeline
 from tests.support.memory_topic import MemoryTopic
 
 GRACE: Final = timedelta(hours=1)
+HOLDER: Final = LockHolder(run_id="expire", host="here", pid=1, since=WALL_CLOCK)
 MEMORY: Final = Path("/dev/shm")
 STEPS: Final[list[tuple[Any, str]]] = [
     (jobs.daily, "plan_with_retries"),
     (jobs.daily, "run_tasks"),
+    (jobs.daily, "audit_day"),
     (jobs.day.execute, "recheck"),
     (jobs.day.execute, "prove_gaps"),
     (jobs.day.commit, "commit"),
+    (jobs.daily, "enter_days"),
 ]
 """The calls after which a process is killed."""
-AFTER_THE_COMMIT: Final = 2
-"""Where an attempt is killed after the last of them."""
+AFTER_THE_COMMIT: Final = 8
+AFTER_THE_ENTRY: Final = 4
+"""Where an attempt is killed after the last two of them."""
 
 
 class _Zone(tzinfo):
@@ -233,6 +238,8 @@ class History:
                 self._rerun(change.how)
             case "rebuild":
                 self._rebuild(change.how)
+            case "expire":
+                self._expire(change.how)
             case "power loss":
                 self.store.power_loss(some(change.how))
                 self.counts["power losses between runs"] += 1
@@ -267,7 +274,7 @@ class History:
         """Check that a run of a committed day does nothing, under any rules."""
         if not self.lake.days:
             return
-        day = self.lake.days[how % len(self.lake.days)].day.date
+        day = self.lake.kept[how % len(self.lake.kept)].day.date
         engine = LocalEngine(self.topic)
         self.store.plant()
         outcome = run_day(self.pipeline(engine), day)
@@ -281,9 +288,13 @@ class History:
         if not self.lake.days:
             return
         how = how * 617 % 1000  # spread it: hypothesis draws small numbers most often
-        at, damage = how % len(self.lake.days), "" if whole else DAMAGES[how // 3 % len(DAMAGES)]
+        first = len(self.lake.days) - len(self.lake.kept)
+        at = first + how % len(self.lake.kept)
+        damage = "" if whole else DAMAGES[how // 3 % len(DAMAGES)]
         if damage == "gone":
-            between = [n for n in range(1, len(self.lake.days) - 1) if not self.lake.days[n + 1].lossy]
+            between = [
+                n for n in range(first + 1, len(self.lake.days) - 1) if not self.lake.days[n + 1].lossy
+            ]
             at, damage = (between[0], damage) if between else (at, "")
         day = self.lake.days[at].day.date
         amended = sorted(self.folder.glob("date=*/part-late-*"))
@@ -327,6 +338,32 @@ class History:
             self._restore(saved)
             self.counts["rebuilds refused"] += 1
         self._look_rebuilt(day, ways, runs)
+
+    def _expire(self, how: int) -> None:
+        """Let the oldest days leave, after an attempt that crashed or without one; the newest two stay."""
+        leaving = [settled.day.date for settled in self.lake.kept[:-2]]
+        if not leaving:
+            return
+        until, lake = leaving[how % len(leaving)], self.on_store
+        expected = self.lake.expire(until)
+        if how & 1:
+            self.store.plant(Fault(at=1 + how // 2 * 617 % 40, after=bool(how & 2)))
+            with suppress(Crash), lake.lock(HOLDER):
+                expire(lake, until + DAY, WALL_CLOCK, "expire", "a policy")
+            self.store.show()
+            self.counts["expiries that crashed"] += self.store.dead
+            if self.store.dead and how & 4:
+                self.store.power_loss(some(how))
+            no_coordinate_twice(self.seen(self.lake, moving=False))
+        self.store.plant()
+        with lake.lock(HOLDER):
+            expire(lake, until + DAY, WALL_CLOCK, "expire", "a policy")
+        self.store.show()
+        self.lake = expected
+        gone = {f"date={settled.day.date}" for settled in self.lake.days if settled.day.date <= until}
+        self.before = {name: text for name, text in self.before.items() if name.split("/")[0] not in gone}
+        self.counts["days expired"] += len(leaving[: leaving.index(until) + 1])
+        self.look(moving=False)
 
     def _rebuild_first(self, day: date, how: int) -> None:
         """Rebuild a day while late files of the newest one still wait: they are moved first."""
@@ -571,6 +608,10 @@ class History:
             self.lake = self._candidates[self._manifest(day)["run_id"]]
         self.before = {name: file.sha256 for name, file in self.seen(self.lake, moving=False).files.items()}
         self.counts["days committed"] += 1
+        self.counts["late rows of expired days"] += sum(
+            place.fate is Fate.SET_ASIDE and place.of is not None and place.of <= self.lake.expired
+            for place in self.lake.days[-1].placed.values()
+        )
         for fate in Fate:
             self.counts[f"fate: {fate.name}"] += sum(
                 p.fate is fate for p in self.lake.days[-1].placed.values()

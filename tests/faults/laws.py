@@ -113,9 +113,20 @@ class Seen:
         return Counter(row.at for name, file in self.files.items() if _is_data(name) for row in file.rows)
 
     def settled(self) -> Iterator[tuple[Settled, Any]]:
-        """Yield each day of the reference with its manifest."""
-        for settled in self.lake.days:
+        """Yield each day of the reference that has not expired with its manifest."""
+        for settled in self.lake.kept:
             yield settled, self.manifests[settled.day.date]
+
+    @cached_property
+    def expired(self) -> list[tuple[Settled, Any]]:
+        """The days of the reference that have expired, with their entries in the ledger."""
+        settled = self.lake.days[: len(self.lake.days) - len(self.lake.kept)]
+        entries = [self.folder / "_ledger" / f"{each.day.date}.json" for each in settled]
+        return [(each, json.loads(entry.read_bytes())) for each, entry in zip(settled, entries, strict=True)]
+
+    def left(self, file: Any) -> bool:
+        """Return whether a late file went with the day to which it was brought."""
+        return bool(file["target"]) and date.fromisoformat(file["target"][5:15]) <= self.lake.expired
 
     def listed(self) -> Iterator[tuple[date, Any]]:
         """Yield each file that a manifest lists, with the day of that manifest."""
@@ -140,12 +151,13 @@ Law = Callable[[Seen], None]
 
 def whole_days_only(seen: Seen) -> None:
     """A day is there with its manifest and all its files, or not at all; and just the settled ones are."""
-    assert seen.days == [settled.day.date for settled in seen.lake.days], (
+    assert seen.days == [settled.day.date for settled in seen.lake.kept], (
         f"the wrong days are there: {seen.days}"
     )
     for day, file in seen.listed():
         committed = f"date={day}/{file['path']}"
-        assert {committed, file["target"]} & seen.files.keys(), f"{committed} is missing"
+        there = {committed, file["target"]} & seen.files.keys()
+        assert there or seen.left(file), f"{committed} is missing"
 
 
 def no_coordinate_twice(seen: Seen) -> None:
@@ -221,13 +233,24 @@ def a_committed_day_never_changes(seen: Seen) -> None:
 def nothing_left_but_orphans(seen: Seen) -> None:
     """Beside the days are lock, staging and the columns alone; manifests name every file in a day."""
     for path in seen.folder.iterdir():
-        assert path.name in ("_lock", "_schema.json", "_staging") or path.name.startswith("date="), (
-            f"{path} was left"
-        )
+        beside = ("_lock", "_schema.json", "_staging", "_ledger")
+        assert path.name in beside or path.name.startswith("date="), f"{path} was left"
     named = {f"date={day}/_manifest.json" for day in seen.days}
     for day, file in seen.listed():
         named |= {f"date={day}/{file['path']}", file["target"]}
     assert not seen.files.keys() - named, "no manifest names them"
+
+
+def the_ledger_has_each_day(seen: Seen) -> None:
+    """Each day's manifest is its entry in the ledger too, once its run published it; there is no other."""
+    entries = {path.stem: path.read_bytes() for path in seen.folder.glob("_ledger/*")}
+    known = {*seen.days, *(settled.day.date for settled, _ in seen.expired)}
+    assert entries.keys() <= set(map(str, known)), "an entry of no day"
+    staged = {path.name[:10] for path in seen.folder.glob("_staging/*")}
+    for day in seen.days:
+        being_published = str(day) in staged or (seen.moving and day == seen.days[-1])
+        manifest = (seen.folder / f"date={day}" / "_manifest.json").read_bytes()
+        assert entries.get(str(day)) == manifest or being_published, f"{day} is not in the ledger"
 
 
 def days_go_on_where_the_last_one_ended(seen: Seen) -> None:
@@ -243,7 +266,7 @@ def _micros(text: str) -> int:
 
 def checkpoints_match_the_reference(seen: Seen) -> None:
     """Each day consumed the checkpoint before it, but for lost offsets; the last one is the reference's."""
-    before: Any = None
+    before: Any = seen.expired[-1][1] if seen.expired else None
     for settled, manifest in seen.settled():
         consumed = {part["partition"]: part for part in manifest["consumed"]["partitions"]}
         for part in before["next"]["partitions"] if before else ():
@@ -253,7 +276,7 @@ def checkpoints_match_the_reference(seen: Seen) -> None:
             assert mine["anchor"] == part["anchor"], f"anchor of {mine}"
             assert mine["seen_until"] == part["seen_until"] or lost, f"seen_until of {mine}"
         before = manifest
-    if before is None:
+    if not seen.days:
         return
     parts = {part["partition"]: part for part in before["next"]["partitions"]}
     assert parts.keys() == seen.lake.seen_until.keys()
@@ -294,6 +317,44 @@ def every_offset_explained(seen: Seen) -> None:
             )
 
 
+def expired_days_are_counted(seen: Seen) -> None:
+    """What is left of an expired day says what became of each offset, and how many rows went with it.
+
+    Later days count the late rows that they did not bring there.
+    """
+    for settled, manifest in seen.settled():
+        aside = [place.of for place in settled.placed.values() if place.fate is Fate.SET_ASIDE]
+        late = sum(day is not None and day <= settled.expired for day in aside)
+        assert manifest["late_expired"] == late, f"{settled.day.date} counts other late rows"
+    for settled, entry in seen.expired:
+        day = settled.day.date
+        for (number, verdict), offsets in _verdicts(settled).items():
+            tally = {t["verdict"]: t for t in entry["tally"] if t["partition"] == number}
+            counted = tally.get(verdict)
+            assert (counted["rows"] if counted else 0) == len(offsets), f"{day} {number} {verdict}"
+            assert counted is None or counted["digest"] == _digest(offsets)
+        went = sum(
+            place.fate is Fate.EXPIRED and day == (place.of if was.fate is Fate.AMENDED else place.day)
+            for at, place in seen.lake.places.items()
+            if (was := _as_settled(seen.lake, at))
+        )
+        assert entry["removed"]["rows"] + entry["removed"]["amended"] == went, f"{day} counts other rows"
+
+
+def _verdicts(settled: Settled) -> dict[tuple[int, str], list[int]]:
+    numbers = {number for number, _ in settled.placed}
+    return {
+        (number, verdict): settled.offsets(number, *fates)
+        for number in numbers
+        for verdict, fates in VERDICTS.items()
+    }
+
+
+def _as_settled(lake: Lake, at: Coordinate) -> Place | None:
+    """Return the place that the last run gave to an offset, before any day expired."""
+    return next((day.placed[at] for day in reversed(lake.days) if at in day.placed), None)
+
+
 def _digest(offsets: list[int]) -> str:
     """Return the hash of a set of offsets, written as ranges."""
     ranges: list[list[int]] = []
@@ -319,7 +380,9 @@ def losses_are_marked(seen: Seen) -> None:
 
 def nothing_of_the_lake_lies_below_its_start(seen: Seen) -> None:
     """No valid record dated from the first day on lies below the offset at which the first day began."""
-    if not seen.lake.days or seen.manifests[seen.days[0]]["revision"] > 1:  # other rules may be in force now
+    if (
+        not seen.lake.days or seen.expired or seen.manifests[seen.days[0]]["revision"] > 1
+    ):  # other rules may be in force now
         return
     first = seen.lake.days[0]
     for number in first.ends:
@@ -337,9 +400,11 @@ LAWS: Final[tuple[Law, ...]] = (
     files_are_those_that_were_committed,
     a_committed_day_never_changes,
     nothing_left_but_orphans,
+    the_ledger_has_each_day,
     days_go_on_where_the_last_one_ended,
     checkpoints_match_the_reference,
     every_offset_explained,
+    expired_days_are_counted,
     losses_are_marked,
     nothing_of_the_lake_lies_below_its_start,
 )

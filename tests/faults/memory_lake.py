@@ -17,7 +17,17 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from jobs.lake.files import HashedFile
-from jobs.lake.names import REMOVED, STAGED_DAY, STAGING_NAME, brought_by, day_ref, last
+from jobs.lake.names import (
+    LEDGER_NAME,
+    REMOVED,
+    STAGED_DAY,
+    STAGING_NAME,
+    brought_by,
+    day_ref,
+    entry_day,
+    entry_ref,
+    last,
+)
 from jobs.lake.port import DayContents, Entry, LockHolder, Orphan
 from offsets.errors import DayExists, LakeLocked, LedgerBroken, StoreFailed
 from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME
@@ -159,6 +169,16 @@ class MemoryLake:
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
         return bytes(self._store.names.get(f"{day_ref(day)}/{LISTS_NAME}", b"")[at : at + size])
 
+    def entries(self) -> list[date]:
+        return sorted(filter(None, (entry_day(last(ref)) for ref in self.files_below(LEDGER_NAME))))
+
+    def entry_place(self, day: date) -> str:
+        return entry_ref(day)
+
+    def entry_text(self, day: date) -> bytes | None:
+        text = self._store.names.get(entry_ref(day))
+        return None if text is None else bytes(text)
+
     def stat(self, ref: str) -> Entry | None:
         if ref in self._store.names:
             return Entry(identity=id(self._store.names[ref]))
@@ -214,6 +234,11 @@ class MemoryLake:
 
     def make_days_durable(self) -> None:
         pass
+
+    def enter(self, days: Iterable[date]) -> None:
+        for day in days:
+            with self._store.change("enter"):
+                self._store.names[entry_ref(day)] = self._store.names[self.manifest_place(day)]
 
     def put(self, ref: str, text: bytes) -> None:
         with self._store.change("put"):
@@ -282,6 +307,12 @@ class MemoryLake:
         with self._store.change("unlink"):
             del names[source]
         return True
+
+    def remove(self, staged: str, day: date) -> None:
+        with self._store.change("remove"):
+            for name in list(self.files_below(day_ref(day))):
+                moved = f"{staged}/{STAGED_DAY}/{name.removeprefix(f'{day_ref(day)}/')}"
+                self._store.names[moved] = self._store.names.pop(name)
 
     def discard(self, staged: str) -> None:
         with self._store.change("discard"):

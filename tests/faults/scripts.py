@@ -17,23 +17,24 @@ FIRST: Final = date(2026, 3, 28)
 
 SHIFTS: Final = {
     "on time": 0, "disorder": -2, "late": -24, "very late": -50, "early": 20, "at the limit": 24,
-    "days ahead": 40, "too early": 80, "half a day old": -13, "too old": -31 * 24,
+    "days ahead": 40, "too early": 80, "half a day old": -13, "too old": -31 * 24, "days late": -74,
 }  # fmt: skip
 """Hours between Kafka's stamp and the event time."""
 STAMPS: Final = {"stray ahead": 40, "stray far ahead": 4000, "stray back": -20}
 """Hours between arrival and Kafka's stamp; the event time follows the stamp, unless that is far off."""
 KINDS: Final = (
     *SHIFTS, *STAMPS, "text", "broken", "tombstone", "no stamp",
-    "on time", "on time", "on time", "disorder", "late", "late", "very late", "early", "early",
+    "on time", "on time", "on time", "disorder", "late", "late", "very late", "days late", "early", "early",
 )  # fmt: skip
 ENDINGS: Final = ("", "", "", "", "", "commit", "abort", "open", "marker far ahead")
 CHANGES: Final = (
     "add partition", "compact", "retain", "retain", "columns", "past", "future", "tombstones", "zone",
     "zone database", "late", "truncate", "recreate", "other anchor", "forget pending", "reader drops",
     "reader doubles", "too soon", "too far", "rerun", "rebuild", "rebuild", "rebuild", "power loss",
+    "expire", "expire", "expire",
 )  # fmt: skip
 AFTERWARDS: Final = (
-    "rebuild", "rebuild", "rebuild", "past", "columns", "tombstones", "compact", "retain", "rerun",
+    "rebuild", "rebuild", "rebuild", "past", "columns", "tombstones", "compact", "retain", "rerun", "expire",
 )  # fmt: skip
 FAULTS: Final = ("crash", "lost answer", "power loss", "EIO", "EIO after", "kill")
 DAMAGES: Final = ("", "late", "gone", "removed", "cut", "late", "gone")
@@ -115,6 +116,6 @@ scripts = st.builds(
     Script,
     st.booleans(),
     st.booleans(),
-    st.lists(days, min_size=2, max_size=3),
+    st.lists(days, min_size=2, max_size=4),
     st.lists(st.builds(Change, st.sampled_from(AFTERWARDS), st.integers(0, 255)), max_size=3),
 )

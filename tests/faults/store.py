@@ -413,7 +413,12 @@ class FaultyOs(System):
         fault = self._strikes(kind, file)
         if fault and not fault.after:
             self._fail(fault, kind, file)
-        result = do()
+        try:
+            result = do()
+        except OSError:
+            if fault:  # the store refused by itself
+                self._fail(fault, kind, file)
+            raise
         model(result)
         if kind in NAMING:
             self.watch()

@@ -125,7 +125,8 @@ class Story:
     def require(self, lake: Path, count: int) -> None:
         """Check that a lake is the reference: rows, manifests, and nothing beside them but orphans."""
         assert dict(self.files(lake)) == self.held(count)
-        known = {"_lock", "_schema.json", "_staging", *(f"date={day}" for day in self.days[:count])}
+        beside = {"_lock", "_schema.json", "_staging", "_ledger"}
+        known = {*beside, *(f"date={day}" for day in self.days[:count])}
         assert {path.name for path in lake.iterdir()} <= known
         staging = lake / "_staging"
         left = sorted(path.name for path in staging.iterdir()) if staging.exists() else []

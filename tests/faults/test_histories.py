@@ -89,6 +89,8 @@ INJECTED: Final = {
     "rebuilds refused": 50,
     "rebuilds that crashed": 100,
     "rebuilds before the rerun": 20,
+    "days expired": 100,
+    "expiries that crashed": 30,
     "orphans cleaned": 500,
     "lakes verified": 100,
     "lakes: in memory": 200,

@@ -86,6 +86,21 @@ def beside_the_days(history: History, seen: Seen) -> Seen:
     return look(history)
 
 
+def expired_and_miscounted(history: History, seen: Seen) -> Seen:
+    history._expire(0)
+    path = history.folder / "_ledger" / f"{FIRST}.json"
+    entry = json.loads(path.read_bytes())
+    entry["removed"]["rows"] += 1
+    path.unlink()
+    path.write_text(json.dumps(entry))
+    return look(history)
+
+
+def not_entered(history: History, seen: Seen) -> Seen:
+    (history.folder / "_ledger" / f"{SECOND}.json").unlink()
+    return look(history)
+
+
 def begun_too_late(history: History, seen: Seen) -> Seen:
     return replace(seen, lake=replace(seen.lake, first={0: 1, 1: 0}))
 
@@ -102,6 +117,7 @@ BROKEN: dict[Law, Breaks] = {
     ),
     laws.a_committed_day_never_changes: doubled,
     laws.nothing_left_but_orphans: beside_the_days,
+    laws.the_ledger_has_each_day: not_entered,
     laws.days_go_on_where_the_last_one_ended: edited(
         SECOND, lambda manifest: manifest["day"].update(end="2026-03-29T23:00:00Z")
     ),
@@ -111,6 +127,7 @@ BROKEN: dict[Law, Breaks] = {
     laws.every_offset_explained: edited(
         THIRD, lambda manifest: manifest["tally"][0].update(digest=manifest["tally"][1]["digest"])
     ),
+    laws.expired_days_are_counted: expired_and_miscounted,
     laws.losses_are_marked: edited(SECOND, lambda manifest: manifest["accepted"]["loss"].append(A_LOSS)),
     laws.nothing_of_the_lake_lies_below_its_start: begun_too_late,
 }

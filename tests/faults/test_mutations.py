@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ import jobs.day.audit
 import jobs.day.commit
 import jobs.day.compare
 import jobs.day.execute
+import jobs.lake.expiry
 import jobs.lake.late
 import jobs.task.classify
 import jobs.task.small_files
@@ -36,6 +37,7 @@ import offsets.days
 import offsets.kafka.offset_lookup
 import offsets.kafka.recheck
 import offsets.plan
+import tests.faults.histories
 from jobs.context import Pipeline
 from jobs.daily import run_day
 from jobs.day.carry_over import CarriedOver
@@ -61,7 +63,7 @@ from offsets.manifest import Manifest
 from offsets.plan import next_checkpoint
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
-from tests.faults.histories import AFTER_THE_COMMIT, MEMORY, History
+from tests.faults.histories import AFTER_THE_COMMIT, AFTER_THE_ENTRY, MEMORY, History
 from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
 from tests.faults.store import Fault, nothing, some
 from tests.reference import DAY
@@ -322,6 +324,38 @@ def _rerun_leaves_moves_open(patched: Patch) -> None:
     patched.setattr(jobs.daily, "is_behind", lambda *_: False)
 
 
+def _no_entry_after_the_commit(patched: Patch) -> None:
+    patched.setattr(jobs.daily, "enter_days", lambda *_: None)
+
+
+def _rerun_enters_nothing(patched: Patch) -> None:
+    patched.setattr(jobs.daily, "is_entered", lambda *_: True)
+    patched.setattr(jobs.daily, "is_behind", lambda *_: False)
+
+
+def _next_run_enters_nothing(patched: Patch) -> None:
+    patched.setattr(jobs.daily, "complete_ledger", lambda *_: None)
+
+
+def _rebuild_keeps_the_old_entry(patched: Patch) -> None:
+    patched.setattr(jobs.rebuild, "enter_days", lambda *_: None)
+
+
+def _expired_days_get_late_rows(patched: Patch) -> None:
+    patched.setattr(jobs.day.commit, "first_kept", lambda _: date.min)
+
+
+def _a_newer_day_expires_too(patched: Patch) -> None:
+    real = jobs.lake.expiry.expire
+    patched.setattr(
+        tests.faults.histories, "expire", lambda lake, before, *rest: real(lake, before + DAY, *rest)
+    )
+
+
+def _a_folder_stays_after_a_kill(patched: Patch) -> None:
+    patched.setattr(jobs.daily, "finish_expiry", lambda *_: None)
+
+
 def _late_policy_of_the_rerun(patched: Patch) -> None:
     """Read the policy for late rows from the config of the finishing run, not from the manifest."""
     amends: list[bool] = []
@@ -434,8 +468,50 @@ def _another_record_where_the_anchor_was() -> None:
 
 
 def _a_run_killed_before_it_amends() -> None:
-    killed = Attempt("kill", AFTER_THE_COMMIT, late_switched=False)
+    killed = Attempt("kill", AFTER_THE_ENTRY, late_switched=False)
     play(*LATE_ROWS[:2], replace(LATE_ROWS[2], attempts=[killed]), a_day(came()))
+
+
+def _days_that_expire() -> None:
+    """Four days, of which two leave before a fifth, whose run reads a late row of the second."""
+    late = a_day(came(), came("days late", 11), change=Change("expire", 1))
+    play(a_day(came()), a_day(came()), a_day(came()), a_day(came()), late)
+
+
+def _a_day_that_expires() -> None:
+    last = a_day(came(), change=Change("expire", 0))
+    play(a_day(came()), a_day(came()), a_day(came()), a_day(came()), last)
+
+
+def _an_expiry_killed_after_its_entry() -> None:
+    history = new_history()
+    with history.in_place(), _folder_of(history):
+        for number in range(3):
+            history.settle(FIRST + number * DAY, a_day())
+        with pytest.MonkeyPatch.context() as patched, suppress(Crash):
+            patched.setattr(PosixLake, "remove", _crash)
+            history._expire(0)
+        history.lake = history.lake.expire(FIRST)
+        history.before.clear()
+        history.settle(THIRD + DAY, a_day())
+
+
+def _crash(*_: Any) -> None:
+    raise Crash("killed after the entry")
+
+
+def _a_run_killed_before_it_is_entered() -> None:
+    killed = Attempt("kill", AFTER_THE_COMMIT, late_switched=False)
+    play(a_day(came(), attempt=killed))
+
+
+def _a_lake_of_an_older_version() -> None:
+    history = new_history()
+    with history.in_place(), _folder_of(history):
+        history.settle(FIRST, a_day())
+        shutil.rmtree(history.folder / "_ledger")
+        history.store.reload()
+        history.settle(SECOND, a_day())
 
 
 def _the_next_day_right_after_the_kill() -> None:
@@ -518,7 +594,8 @@ def _a_loss_of_power_after_the_run() -> None:
     history = new_history()
     with history.in_place(), _folder_of(history):
         history.produce(FIRST, came())
-        history.settle(FIRST, a_day())
+        for day in (FIRST, SECOND):  # the first one's rename is synced with the name of the ledger
+            history.settle(day, a_day())
         history.store.power_loss(nothing)
         history.look(moving=False)
 
@@ -665,6 +742,13 @@ MUTATIONS = (
     Mutation(
         _rerun_leaves_moves_open, _a_run_killed_before_it_amends, "should be Place.*AMENDED.*is .*SET_ASIDE"
     ),
+    Mutation(_no_entry_after_the_commit, _a_lake_of_an_older_version, "is not in the ledger"),
+    Mutation(_rerun_enters_nothing, _a_run_killed_before_it_is_entered, "is not in the ledger"),
+    Mutation(_expired_days_get_late_rows, _days_that_expire, "counts other late rows"),
+    Mutation(_a_newer_day_expires_too, _a_day_that_expires, "the wrong days are there"),
+    Mutation(_a_folder_stays_after_a_kill, _an_expiry_killed_after_its_entry, "the wrong days are there"),
+    Mutation(_next_run_enters_nothing, _a_lake_of_an_older_version, "is not in the ledger"),
+    Mutation(_rebuild_keeps_the_old_entry, _a_rebuilt_day(THIRD), "is not in the ledger"),
     Mutation(
         _late_policy_of_the_rerun, _late_switched_before_the_rerun, "should be Place.*AMENDED.*is .*SET_ASIDE"
     ),

@@ -115,7 +115,9 @@ def test_a_store_without_links_can_set_late_rows_aside(error: int, tmp_path: Pat
     trial = Trial(tmp_path, four_days(1), 2)
     trial.store.arm(Fault(at=1, error=error, of=LINKS, lasting=True))
     done = trial.run(late=Late.SET_ASIDE)
-    assert trial.store.injected == 0
+    assert trial.store.injected == 1, "the ledger gets a copy"
+    entry = trial.lake / "_ledger" / f"{trial.day}.json"
+    assert entry.read_bytes() == (trial.lake / f"date={trial.day}" / "_manifest.json").read_bytes()
     assert done.amended == {}
     assert len(list(trial.lake.glob("date=*/_late/*/*.rows"))) == 2
     assert not list(trial.lake.glob("date=*/part-late-*"))

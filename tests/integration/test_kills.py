@@ -303,7 +303,7 @@ def assert_whole_or_absent(lake: Path) -> None:
     assert not lie
     assert len(list(lake.glob("date=*"))) == len(lakes.manifests(lake))
     others = {path.name for path in lake.iterdir() if not path.name.startswith("date=")}
-    assert others <= {"_staging", "_lock"}
+    assert others <= {"_staging", "_lock", "_ledger", "_schema.json"}
 
 
 class killing_workers:

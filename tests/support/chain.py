@@ -18,6 +18,7 @@ class Folders:
         self.texts: dict[date, bytes | None] = {
             manifest.day.date: to_json(manifest) for manifest in manifests
         }
+        self.entered: dict[date, bytes] = {}
 
     def days(self) -> list[date]:
         return sorted(self.texts)
@@ -33,6 +34,15 @@ class Folders:
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
         return b""
+
+    def entries(self) -> list[date]:
+        return sorted(self.entered)
+
+    def entry_place(self, day: date) -> str:
+        return f"_ledger/{day}.json"
+
+    def entry_text(self, day: date) -> bytes | None:
+        return self.entered.get(day)
 
     def manifest_place(self, day: date) -> str:
         return f"date={day}/_manifest.json"

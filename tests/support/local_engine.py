@@ -186,7 +186,7 @@ def settings(lake: Path, **changed: Any) -> Settings:
     def taken(**usual: Any) -> dict[str, Any]:
         return usual | {key: changed.pop(key) for key in usual if key in changed}
 
-    sizes = taken(target_file_size=1 << 20, min_file_size=1 << 16, success_file=False)
+    sizes = taken(target_file_size=1 << 20, min_file_size=1 << 16, keep=None, success_file=False)
     day = taken(zone=ZONE, first=date(2026, 3, 28), grace=timedelta(hours=1), headroom=timedelta(hours=24))
     # a few records made to be odd are most of a day
     invalid: dict[str, Any] = {

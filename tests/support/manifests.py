@@ -112,6 +112,7 @@ def full() -> Manifest:
             )
             for verdict, (rows, from_, until) in tally.items()
         ),
+        late_expired=0,
         causes=(CauseCount(cause="Malformed JSON: “truncated”", rows=1, partition=0, offset=27),),
         files=(day_file, late_file, invalid_file),
         remade=(replace(late_file, path="_late/date=2026-03-29/late-2026-03-30-r2-00001.parquet"),),

@@ -43,12 +43,13 @@ def _polars(polars: Any, path: str) -> int:
 
 
 def _duckdb(duckdb: Any, path: str) -> int:
-    return int(duckdb.execute(f"SELECT count(*) FROM read_parquet('{path}')").fetchone()[0])
+    with duckdb.connect() as own:  # the shared one would be in use until a result is read to its end
+        return int(own.execute(f"SELECT count(*) FROM read_parquet('{path}')").fetchall()[0][0])
 
 
-def _duckdb_rows(duckdb: Any, source: str) -> list[Row]:
+def _duckdb_rows(connection: Any, source: str) -> list[Row]:
     # a time with a zone needs a library that is not here
-    found = duckdb.execute(f"SELECT * EXCLUDE (event_time, kafka_timestamp) FROM {source}")
+    found = connection.execute(f"SELECT * EXCLUDE (event_time, kafka_timestamp) FROM {source}")
     names = [name for name, *_ in found.description]
     return [dict(zip(names, row, strict=True)) for row in found.fetchall()]
 
@@ -86,7 +87,7 @@ READERS: Final[Mapping[str, Reader]] = {
     "DuckDB": Reader(
         module="duckdb",
         count=_duckdb,
-        rows=lambda duckdb, path: _duckdb_rows(duckdb, f"read_parquet('{path}')"),
+        rows=lambda duckdb, path: _duckdb_rows(duckdb.connect(), f"read_parquet('{path}')"),
         shown=lambda names: _duckdb_rows(names["lake"], "orders"),
     ),
     "Polars": Reader(

@@ -17,7 +17,7 @@ from offsets.commit_log import read_chain
 from offsets.day_plan import after_compaction
 from offsets.days import midnight
 from offsets.errors import AuditFailed, KafkaDailyError, TopicChanged
-from offsets.manifest_text import MANIFEST_NAME, _checksum
+from offsets.manifest_text import MANIFEST_NAME, checksum_of
 from offsets.verdict import Verdict
 from tests.support.lake import places
 from tests.support.local_engine import ZONE, order, pipeline
@@ -93,7 +93,7 @@ def as_format_2(lake: Path, day: date, policy: str) -> None:
     rest = {
         key: value for key, value in document.items() if key not in ("format_version", "checksum", "earlier")
     }
-    place.write_text(json.dumps({"format_version": 2, "checksum": _checksum(rest)} | rest))
+    place.write_text(json.dumps({"format_version": 2, "checksum": checksum_of(rest)} | rest))
 
 
 @pytest.mark.parametrize("rebuilt", [None, DAYS[1], DAYS[2]])

@@ -138,6 +138,7 @@ def test_an_empty_day_commits_a_manifest_and_a_file_without_rows(lake: Path) -> 
     (file,) = done.manifest.files
     assert file.rows == 0
     assert files(lake) - {"_lock", "_schema.json"} == {
+        f"_ledger/{FIRST}.json",
         f"date={FIRST}/_manifest.json",
         f"date={FIRST}/{file.path}",
     }

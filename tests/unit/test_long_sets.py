@@ -26,7 +26,7 @@ from jobs.verify.run import verify
 from offsets.commit_log import read_chain
 from offsets.days import day_in, midnight
 from offsets.errors import LedgerBroken
-from offsets.manifest_text import LISTS_NAME, LONG, MANIFEST_NAME, _checksum
+from offsets.manifest_text import LISTS_NAME, LONG, MANIFEST_NAME, checksum_of
 from offsets.verdict import Verdict
 from tests.support.local_engine import ZONE, order, pipeline, settings
 from tests.support.memory_topic import MemoryTopic, Transaction
@@ -137,7 +137,7 @@ def test_figures_that_a_list_does_not_have_are_a_problem(lake: Path, topic: Memo
     body = json.loads(place.read_bytes())
     head = {name: body.pop(name) for name in ("format_version", "checksum")}
     body["gaps"][0]["offsets"][figure] -= 1
-    place.write_text(json.dumps(head | body | {"checksum": _checksum(body)}))
+    place.write_text(json.dumps(head | body | {"checksum": checksum_of(body)}))
     found = problems(lake, topic, Level.FILES)
     assert any("other ones" in each and LISTS_NAME in each for each in found)
 
@@ -152,7 +152,7 @@ def moved_lists(lake: Path, day: date, into: Path) -> None:
     for listed in [*checkpoints, *(gap["offsets"] for gap in body["gaps"])]:
         if isinstance(listed, dict):
             listed["at"] += len(b"another")
-    (into / MANIFEST_NAME).write_text(json.dumps(head | body | {"checksum": _checksum(body)}))
+    (into / MANIFEST_NAME).write_text(json.dumps(head | body | {"checksum": checksum_of(body)}))
 
 
 @pytest.mark.parametrize("which", [0, 1])
@@ -175,6 +175,7 @@ def test_a_day_that_is_exchanged_between_two_reads_is_read_again(
         if of == day and not exchanged:
             exchanged.append(of)
             Store().exchange(other, lake / f"date={day}")
+            self.enter([day])
         return text
 
     monkeypatch.setattr(PosixLake, "manifest_text", then_exchanged)

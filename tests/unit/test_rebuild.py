@@ -407,7 +407,8 @@ def test_what_an_older_version_remade_is_intact_and_its_owner_takes_it_over(
     text = path.read_bytes()
     remade = replace(file, bytes=len(text), sha256=hashlib.sha256(text).hexdigest())
     assert own
-    (lake / f"date={SECOND}" / MANIFEST_NAME).write_bytes(to_json(replace(own, remade=(remade,))))
+    for copy in (lake / f"date={SECOND}" / MANIFEST_NAME, lake / "_ledger" / f"{SECOND}.json"):
+        copy.write_bytes(to_json(replace(own, remade=(remade,))))
     assert problems(lake) == ()
     assert rebuild(lake, topic, SECOND).manifest.remade == (remade,)
     assert revisions(lake)[THIRD] == 1, "what is intact is not written again"
@@ -1022,7 +1023,7 @@ def test_a_loss_is_not_accepted_of_a_day_that_is_built_again(
     assert engine.jobs == 0
 
 
-STRANGE = ["_DONE", ".part.parquet.crc", "notes/read.me", "more.parquet", "late-x.parquet"]
+STRANGE = ["_SUCCESS", ".part.parquet.crc", "notes/read.me", "more.parquet", "late-x.parquet"]
 STRANGE += ["part-late-2026-04-01-20260401T000000-abcdef-00007.parquet", "a link"]
 
 
@@ -1296,10 +1297,12 @@ def test_where_retention_took_some_of_it_the_folder_stays_and_the_advice_leads_o
         rebuild(lake, topic, FOURTH)
     assert files(lake) == refused_day
     away.mkdir()
-    for path in [*late_paths(lake, FOURTH), lake / f"date={FOURTH}"]:
-        assert path.match(f"date=*/part-late-{FOURTH}-*") or path.name == f"date={FOURTH}"
+    entry = lake / "_ledger" / f"{FOURTH}.json"
+    for path in [*late_paths(lake, FOURTH), lake / f"date={FOURTH}", entry]:
+        assert path.match(f"date=*/part-late-{FOURTH}-*") or path in (entry, lake / f"date={FOURTH}")
         path.rename(away / path.name)
-    assert f"date={FOURTH} and all date=*/*late-{FOURTH}-*" in str(stopped.value)
+    named = f"date={FOURTH}, _ledger/{FOURTH}.json and all date=*/*late-{FOURTH}-*"
+    assert named in str(stopped.value)
     with pytest.raises(OffsetsLost, match="--accept-loss") as lost:
         run_day(pipeline(lake, topic, late=Late.AMEND), FOURTH)
     assert lost.value.facts["accept"] == f"0:{start}-{start + 2}"
@@ -1364,6 +1367,13 @@ def test_late_rows_of_removed_later_days_are_doubled_by_neither_a_run_nor_a_rebu
     before = state(lake)
     for day in (THIRD, FOURTH):
         lose(lake / f"date={day}", "folder")
+    for command in (run_day, rebuild_day):
+        with pytest.raises(LedgerBroken, match="from a backup"):
+            command(pipeline(lake, topic, late=Late.AMEND), THIRD)
+    with pytest.raises(LedgerBroken, match=f"_ledger/{THIRD}.json and those of the days after it out of the"):
+        run_day(pipeline(lake, topic, late=Late.AMEND), THIRD)
+    for day in (THIRD, FOURTH):
+        (lake / "_ledger" / f"{day}.json").rename(tmp_path / f"{day}.json")
     with pytest.raises(LedgerBroken, match=f"--date {THIRD} --force"):
         run_day(pipeline(lake, topic, late=Late.AMEND), THIRD)
     with pytest.raises(LedgerBroken, match="move these files out of the lake"):

@@ -13,6 +13,7 @@ from jobs.lake.store import System
 from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
+from offsets.errors import VerifyFailed
 from tests.support.lake import places
 from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
@@ -77,6 +78,16 @@ def test_a_day_that_has_it_is_built_again_as_the_config_says_by_then(
     assert files(lake) == [f"date={FIRST}", *[f"date={SECOND}"] * asked]
     assert places(lake) == before
     assert problems(lake, topic) == ()
+
+
+@pytest.mark.parametrize("where", ["_SUCCESS", "_invalid/_SUCCESS"])
+def test_one_with_contents_or_elsewhere_is_somebody_elses(lake: Path, topic: MemoryTopic, where: str) -> None:
+    run_day(pipeline(lake, topic), FIRST)
+    path = lake / f"date={FIRST}" / where
+    path.write_bytes(b"x" if where == "_SUCCESS" else b"")
+    assert [problem for problem in problems(lake, topic) if "no manifest names this file" in problem]
+    with pytest.raises(VerifyFailed, match="_SUCCESS"):
+        rebuild_day(pipeline(lake, topic), FIRST)
 
 
 @pytest.mark.parametrize("reader", READERS)

@@ -126,6 +126,7 @@ def test_what_is_left_out_has_the_documented_default(tmp_path: Path) -> None:
     assert (found.rules.past, found.rules.future) == (timedelta(days=30), timedelta(days=1))
     assert (found.lake.target_file_size, found.lake.min_file_size) == (256 * 2**20, 32 * 2**20)
     assert (found.lake.compression, found.lake.shared, found.lake.success_file) == ("zstd", False, False)
+    assert found.lake.keep is None
     assert (found.invalid.limit, found.invalid.floor) == (0.001, 100)
     assert found.rules.event_time.format is TimeFormat.ISO8601
     assert (found.rules.tombstones, found.rules.kafka_columns) == (Tombstones.QUARANTINE, frozenset())
@@ -425,6 +426,8 @@ REFUSED = [
     ({"lake": f"lake:\n  path: l\n  min_file_size: {'9' * 400}GiB"}, "lake.min_file_size", "1024 TiB"),
     ({"lake": "lake:\n  path: l\n  min_file_size: 5 parsec"}, "lake.min_file_size", "the units are"),
     ({"lake": "lake:\n  path: l\n  compression: zstandard"}, "lake.compression", "did you mean zstd?"),
+    ({"lake": "lake:\n  path: l\n  keep: 36h"}, "lake.keep", "whole days, and at least 2d"),
+    ({"lake": "lake:\n  path: l\n  keep: 1d"}, "lake.keep", "whole days, and at least 2d"),
     ({"lake": "lake:\n  path: l\n  shared: yes"}, "lake.shared", "expected true or false, found 'yes'"),
     ({"tombstones": "tombstones: drop"}, "tombstones", "one of quarantine, skip"),
     ({"invalid": "invalid:\n  limit: 5"}, "invalid.limit", "write the % sign"),

@@ -13,7 +13,7 @@ from offsets.contract import Contract
 from offsets.days import runs_of
 from offsets.errors import ConfigError, DayExists, EarlierDayMissing, LedgerBroken
 from offsets.manifest import Manifest
-from offsets.manifest_text import _checksum, to_json
+from offsets.manifest_text import checksum_of, to_json
 from offsets.ranges import Offsets
 from tests.support.chain import FIRST, Folders, chain
 from tests.support.manifests import checkpoint
@@ -136,7 +136,7 @@ def in_format_2(manifest: Manifest) -> bytes:
     rest = {
         key: value for key, value in document.items() if key not in ("format_version", "checksum", "earlier")
     }
-    return json.dumps({"format_version": 2, "checksum": _checksum(rest)} | rest).encode()
+    return json.dumps({"format_version": 2, "checksum": checksum_of(rest)} | rest).encode()
 
 
 def test_a_chain_of_an_older_format_is_read_back_to_its_beginning() -> None:

@@ -18,7 +18,7 @@ from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint
 from offsets.contract import Accepted, Contract
 from offsets.errors import LedgerBroken
 from offsets.manifest import FORMAT_VERSION, CauseCount, FileOffsets, Gaps, Manifest
-from offsets.manifest_text import _checksum, from_json, lists_of, require_lists, to_json
+from offsets.manifest_text import checksum_of, from_json, lists_of, require_lists, to_json
 from offsets.ranges import Offsets
 from tests.support import manifests
 
@@ -111,7 +111,7 @@ def test_of_the_gaps_of_format_1_no_more_are_said_to_be_probed_than_were(count: 
     body = json.loads((FROZEN / "manifest-format-1.json").read_bytes())
     body["gaps"][0]["offsets"] = [[at, at + 1] for at in range(0, 2 * count, 2)]
     rest = {key: value for key, value in body.items() if key not in ("format_version", "checksum")}
-    old = from_json(json.dumps({"format_version": 1, "checksum": _checksum(rest)} | rest).encode(), "here")
+    old = from_json(json.dumps({"format_version": 1, "checksum": checksum_of(rest)} | rest).encode(), "here")
     assert old.gaps[0].probed == min(count, 1_000)
 
 
@@ -174,7 +174,7 @@ def test_a_damaged_list_is_refused_when_it_is_used(damage: str) -> None:
 def sealed(body: dict[str, Any]) -> bytes:
     """Write a document with a checksum that fits, as a bug of a writer would."""
     rest = {key: value for key, value in body.items() if key not in ("format_version", "checksum")}
-    return json.dumps({"format_version": FORMAT_VERSION, "checksum": _checksum(rest)} | rest).encode()
+    return json.dumps({"format_version": FORMAT_VERSION, "checksum": checksum_of(rest)} | rest).encode()
 
 
 def refused(text: bytes) -> str:

@@ -94,7 +94,9 @@ def against(lake: Path, topic: MemoryTopic) -> list[str]:
 def reseal(lake: Path, day: date, change: Callable[[Manifest], Manifest]) -> None:
     """Change a manifest and give it the checksum that fits."""
     place = Path(PosixLake(lake).manifest_place(day))
-    place.write_bytes(to_json(change(from_json(place.read_bytes(), "here"))))
+    text = to_json(change(from_json(place.read_bytes(), "here")))
+    for copy in (place, Path(PosixLake(lake).entry_place(day))):
+        copy.write_bytes(text)
 
 
 def refile(lake: Path, day: date, old: DataFile, new: DataFile) -> None:
@@ -195,7 +197,8 @@ def test_of_a_day_that_was_never_committed_nothing_is_proved(
 @pytest.mark.parametrize("day", [FIRST, SECOND])
 def test_a_day_that_was_committed_and_is_gone_is_a_problem(lake: Path, day: date, level: Level) -> None:
     shutil.rmtree(lake / f"date={day}")
-    assert problems(lake, level, only=day) == [f"{day} is not committed"]
+    (problem,) = problems(lake, level, only=day)
+    assert "its folder is gone" in problem
 
 
 @pytest.mark.parametrize("level", list(Level))
@@ -606,7 +609,8 @@ def test_a_day_deleted_in_the_middle_is_found(lake: Path, level: Level) -> None:
     shutil.rmtree(lake / f"date={SECOND}")
     (found,) = problems(lake, level)
     assert f"{SECOND} is missing between {FIRST} and {THIRD}" in found
-    assert problems(lake, level, SECOND) == [f"{SECOND} is not committed"]
+    (gone,) = problems(lake, level, SECOND)
+    assert f"{SECOND}: its folder is gone" in gone
 
 
 def test_a_hole_beside_an_unreadable_manifest_is_found_too(lake: Path) -> None:
@@ -619,8 +623,9 @@ def test_a_hole_beside_an_unreadable_manifest_is_found_too(lake: Path) -> None:
 
 def test_a_newest_day_that_was_deleted_is_found_by_what_it_brought_to_others(amended: Path) -> None:
     shutil.rmtree(amended / f"date={THIRD}")
-    (found,) = problems(amended)
+    found, gone = problems(amended)
     assert f"{THIRD}, whose run brought it, is not committed" in found
+    assert f"{THIRD}: its folder is gone; {amended / '_ledger' / f'{THIRD}.json'} shows" in gone
 
 
 @pytest.mark.parametrize("day", [date(2026, 3, 31), date(2026, 5, 1), date(2026, 3, 27)], ids=str)

@@ -1,0 +1,111 @@
+"""The ledger beside the days: each committed day's manifest once more, so that all are found by one listing.
+
+The manifest in a day's folder is the truth. Its entry in the ledger comes after the rename, and a run that
+dies in between is rolled forward by the next one, under the lock. An entry without a folder shows that a day
+was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import suppress
+from datetime import date
+
+from jobs.lake.names import REMOVED, entry_ref, in_day
+from jobs.lake.port import Lake
+from offsets.commit_log import last_expired, read_expired
+from offsets.days import ONE_DAY
+from offsets.errors import NotPublished, StoreFailed
+from offsets.manifest_text import MANIFEST_NAME
+
+
+def first_kept(lake: Lake) -> date:
+    """Return the first date that has not expired."""
+    expired = last_expired(lake)
+    return expired.day.date + ONE_DAY if expired else date.min
+
+
+def is_entered(lake: Lake, day: date) -> bool:
+    """Return whether a committed day's entry is its manifest, by another name or as a copy."""
+    entry, manifest = lake.stat(entry_ref(day)), lake.stat(in_day(day, MANIFEST_NAME))
+    if entry is None or manifest is None:
+        return False
+    return entry.identity == manifest.identity or lake.entry_text(day) == lake.manifest_text(day)
+
+
+def has_other_entry(lake: Lake, day: date) -> bool:
+    """Return whether a day has an entry that is not its manifest."""
+    return lake.stat(entry_ref(day)) is not None and not is_entered(lake, day)
+
+
+def enter_days(lake: Lake, days: Collection[date]) -> None:
+    """Enter committed days in the ledger.
+
+    Raises:
+        NotPublished: the store refused; the days themselves are committed.
+    """
+    try:
+        lake.enter(days)
+    except StoreFailed as refused:
+        raise NotPublished(
+            expected=f"the ledger to have the manifest of {min(days)}",
+            found=f"{refused.found} when trying {refused.expected}",
+            do="The day is committed and nothing is lost. Mend the store, then run the day again.",
+        ) from refused
+
+
+def not_entered(lake: Lake, days: list[date]) -> tuple[date, ...]:
+    """List the committed days that the next run enters: new ones, and those that a rebuild replaced."""
+    entered = set(lake.entries())
+    missing = {day for day in days if day not in entered and lake.has_manifest(day)}
+    return tuple(sorted(missing | set(replaced_days(lake, days))))
+
+
+def complete_ledger(lake: Lake, days: list[date]) -> None:
+    """Enter each committed day that a dead run, or an older version, did not enter; needs the lock.
+
+    Raises:
+        NotPublished: the store refused.
+    """
+    if late := not_entered(lake, days):
+        enter_days(lake, late)
+
+
+def replaced_days(lake: Lake, days: list[date]) -> Iterator[date]:
+    """Yield the days that a rebuild replaced, and died before it entered them.
+
+    Its staging names the day until the day is entered, so that not all entries need be compared.
+    """
+    for day in sorted({*_staged_days(lake), *days[-1:]} & set(days)):
+        if has_other_entry(lake, day) and lake.has_manifest(day):
+            yield day
+
+
+def entry_problems(
+    lake: Lake, first: date, newest: date, readable: Collection[date]
+) -> Iterator[tuple[date, str]]:
+    """Yield each day whose entry is not what it should be, and the reason, but for those still to be entered.
+
+    Reads every entry that is a copy, and its manifest, which must be `readable`. Of a day without a folder
+    between `first` and `newest` the chain tells.
+    """
+    replaced = set(replaced_days(lake, sorted(readable)))
+    for day in lake.entries():
+        place = lake.entry_place(day)
+        if day > newest or (day < first and read_expired(lake, day) is None):
+            yield day, folder_gone(lake, day)
+        elif day in readable and day not in replaced and not is_entered(lake, day):
+            manifest = lake.manifest_place(day)
+            advice = "If that one is right, remove this entry: the next run makes it again"
+            yield day, f"{place}: other contents than {manifest}. {advice}"
+
+
+def folder_gone(lake: Lake, day: date) -> str:
+    """Return the problem of a day that has an entry and no folder."""
+    return f"{day}: its folder is gone; {lake.entry_place(day)} shows that it was committed"
+
+
+def _staged_days(lake: Lake) -> Iterator[date]:
+    for name in lake.staged_names():
+        with suppress(ValueError):
+            yield date.fromisoformat(name.removeprefix(REMOVED).partition(".")[0])
