@@ -31,7 +31,7 @@ from jobs.day.carry_over import (
 )
 from jobs.day.columns import current_columns, with_columns
 from jobs.day.compare import require_same_verdicts, with_recorded_anchors
-from jobs.day.contract import accepted_changes
+from jobs.day.contract import accepted_changes, warn_of_changes
 from jobs.day.execute import (
     audit_day,
     file_options,
@@ -361,9 +361,10 @@ def _plan_again(
         pipeline,
         old.contract,
         contract,
-        old.day.date,
+        expected=f"the contract of {old.day.date}, under which that day was built",
         do="Undo the change, or decode the day again under the new contract with --accept-contract.",
     )
+    warn_of_changes(changes, old.day.date)
     new = [change.text for change in changes if change.text not in old.accepted.contract]
     accepted = replace(old.accepted, contract=(*old.accepted.contract, *new))
     plan = replace(old, contract=contract, accepted=accepted, cleanup_policy=policy)

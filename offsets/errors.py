@@ -136,7 +136,7 @@ class DayExists(KafkaDailyError):
 
 
 class ContractChanged(KafkaDailyError):
-    """The configuration would settle records differently from the day before."""
+    """The configuration would settle records differently from before."""
 
     exit_code = 25
 

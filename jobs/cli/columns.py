@@ -38,10 +38,10 @@ def show(columns: Sequence[str], rows: Sequence[Sequence[str]], least: Sequence[
 
 
 def _left_out(cells: dict[str, list[str]], least: Sequence[str]) -> list[str]:
-    """Return the columns for which there is no room; those that only say nothing or 0 go first."""
+    """Return the columns for which there is no room: a run's long id first, then those that only say 0."""
     width = sum(map(_width, cells, cells.values())) + BETWEEN * (len(cells) - 1)
     left_out: list[str] = []
-    for name in sorted(least, key=lambda name: not {"0", ""}.issuperset(cells[name])):
+    for name in sorted(least, key=lambda name: name != "run" and not {"0", ""}.issuperset(cells[name])):
         if width <= out.width:
             break
         left_out.append(name)

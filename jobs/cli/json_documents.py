@@ -27,7 +27,7 @@ def print_document(value: object) -> None:
 
 def preview_document(preview: Preview, files: int | None) -> dict[str, object]:
     """Return what a run would do."""
-    committed, planned = preview.committed, preview.planned
+    committed, planned, contract = preview.committed, preview.planned, preview.contract
     return {
         "due": preview.due,
         "next_day": preview.next_day,
@@ -35,7 +35,8 @@ def preview_document(preview: Preview, files: int | None) -> dict[str, object]:
         "committed": committed_document(committed, already=True) if committed else None,
         "unfinished_moves": preview.unfinished_moves,
         "plan": planned.plan if planned else None,
-        "contract_changes": planned.changes if planned else [],
+        "contract_changes": planned.changes if planned else contract.changes,
+        "will_fail": contract.error.document() if contract.error else None,
         "warnings": planned.warnings if planned else (),
         "expected_rows": planned.plan.offsets if planned else None,
         "expected_files": files,

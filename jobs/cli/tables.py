@@ -34,6 +34,8 @@ def preview(seen: Preview, files: int | None) -> None:
         _unfinished_moves(seen.unfinished_moves)
     elif seen.planned is None or files is None:
         nothing_due(seen.next_day, seen.due_at)
+        for line in seen.contract.lines():
+            out.print(line, markup=False)
     else:
         _planned(seen.planned, files)
         if len(seen.due) > 1 and seen.planned.plan.day.date == seen.due[0]:
@@ -54,7 +56,8 @@ def _planned(planned: PlannedRun, files: int) -> None:
     out.print(f"[bold]{day}[/]: {_when(day.start)} to {_when(day.end)} of topic {plan.topic.name}")
     columns = ("partition", "from", "seen until", "until", "offsets", "start", "end")
     show(columns, [_span(span) for span in plan.spans], ("start", "end", "seen until"))
-    room = "endless or not known" if plan.headroom_hours is None else f"{plan.headroom_hours} h"
+    unlimited = "endless" if planned.endless else "not known"
+    room = unlimited if plan.headroom_hours is None else f"{plan.headroom_hours} h"
     expected = _size(plan.offsets * planned.row_bytes)
     out.print(f"about {plan.offsets:,} rows, {files} file(s), {expected}; retention headroom: {room}")
     for change in planned.changes:
@@ -108,7 +111,7 @@ def _partitions(manifest: Manifest) -> None:
         [str(part.partition), *_counts(manifest, part.partition), str(part.next_from_offset)]
         for part in manifest.next.partitions
     ]
-    show(columns, rows, ("already settled", "gaps", "before first", "skipped", "later day", "next offset"))
+    show(columns, rows, ("next offset", "before first", "skipped", "later day", "gaps", "already settled"))
 
 
 def _counts(manifest: Manifest, partition: int) -> list[str]:
@@ -165,6 +168,7 @@ def status(lake: Status) -> None:
         "state",
         "rows",
         "amended",
+        "total",
         "invalid",
         "late",
         "files",
@@ -177,7 +181,7 @@ def status(lake: Status) -> None:
     show(
         columns,
         [_day(day) for day in lake.days],
-        ("run", "gaps", "pending", "late", "size", "files", "amended", "invalid"),
+        ("run", "gaps", "pending", "late", "size", "files", "invalid", "amended", "rows"),
     )
     for day in lake.days:
         _lost(day.date, day.lost)
@@ -202,10 +206,12 @@ def status(lake: Status) -> None:
 
 def _day(day: DayState) -> list[str]:
     amended = sum(amendment.rows for amendment in day.amended)
-    rows = [f"{count:,}" for count in (day.rows, amended, day.invalid, day.late, day.files)]
+    rows = [
+        f"{count:,}" for count in (day.rows, amended, day.rows + amended, day.invalid, day.late, day.files)
+    ]
     return [
         str(day.date),
-        day.state,
+        day.state if day.revision == 1 else f"{day.state}, rev {day.revision}",
         *rows,
         _size(day.bytes),
         f"{day.pending:,}",
@@ -218,10 +224,19 @@ def verified(result: Verified) -> None:
     """Show the offsets of each day, and every problem."""
     from_kafka = ("visible", "gone by retention", "compacted") if result.level == "kafka" else ()
     columns = (
-        *("day", "state", "files", "rows", "size", "amended", "offsets"),
+        *("day", "state", "files", "in files", "size", "amended", "offsets"),
         *("gaps proved", "gaps sampled", "unexplained", *from_kafka),
     )
-    least = ("size", "gaps sampled", "gaps proved", "files", *reversed(from_kafka), "amended", "offsets")
+    least = (
+        "size",
+        "files",
+        *reversed(from_kafka),
+        "amended",
+        "gaps sampled",
+        "gaps proved",
+        "offsets",
+        "in files",
+    )
     show(columns, [[str(day.date), day.state, *_ledger_figures(day)] for day in result.ledger], least)
     if result.level != "files":
         _verdicts(result)
@@ -241,13 +256,21 @@ def verified(result: Verified) -> None:
     for note in result.notes:
         out.print(f"[yellow]note[/] {escape(note)}")
     verdict = "[red]not as committed[/]" if result.problems else "[green]all as committed[/]"
-    figures = f"{result.days} day(s), {result.files} file(s), {result.rows:,} rows, {_size(result.bytes)}"
-    out.print(f"{verdict} (level {result.level}): {figures}")
+    figures = f"{result.days} day(s), {result.files} file(s), {_size(result.bytes)}"
+    out.print(f"{verdict} (level {result.level}): {figures}, {_records(result)}")
+
+
+def _records(result: Verified) -> str:
+    """Return how many records the files hold, and of what kind."""
+    parts = (
+        f"{sum(day.verdicts[verdict] for day in result.ledger):,} {_words(verdict)}" for verdict in IN_FILES
+    )
+    return f"{result.rows:,} records in files: {', '.join(parts)}"
 
 
 def _verdicts(result: Verified) -> None:
     rows = [[str(day.date), *(f"{count:,}" for count in day.verdicts.values())] for day in result.ledger]
-    least = ("already settled", "before first", "skipped", "later day")
+    least = ("before first", "skipped", "later day", "already settled")
     show(("day", *map(_words, Verdict)), rows, least)
 
 

@@ -6,6 +6,7 @@ Never calls Kafka or Spark, never imports a library that decodes or writes, neve
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -216,7 +217,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         day=config.day,
         rules=rules(config),
         lake=LakeSettings(
-            path=file.parent / config.lake.path,
+            path=_shortest(file.parent / config.lake.path),
             target_file_size=int(target),
             min_file_size=int(smallest),
             compression=config.lake.compression,
@@ -229,6 +230,12 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         evolve=config.record.evolve,
         spark={key: str(value) for key, value in config.spark.items()},
     )
+
+
+def _shortest(path: Path) -> Path:
+    """Return a path without `..` in it; as it is where a link on the way makes that another place."""
+    short = os.path.normpath(path)
+    return Path(short) if os.path.realpath(short) == os.path.realpath(path) else path
 
 
 def _kafka(section: KafkaSection, options: ClientOptions) -> KafkaSettings:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from typing import Final
 
@@ -17,7 +17,7 @@ import tenacity
 
 from jobs.context import Pipeline
 from jobs.day.columns import with_columns
-from jobs.day.contract import accepted_changes
+from jobs.day.contract import NextContract, changes_since, next_contract, warn_of_changes
 from jobs.day.sizing import bytes_per_row, file_count, task_count
 from jobs.lake.late import unfinished_moves
 from jobs.lake.names import brought_by
@@ -27,7 +27,7 @@ from jobs.task.batch_limit import WEIGHED, BatchLimit, batch_limit
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
 from offsets.day_plan import DayPlan
 from offsets.days import ONE_DAY
-from offsets.errors import BrokerBehind, ConfigError, LedgerBroken
+from offsets.errors import BrokerBehind, ConfigError, DayNotOver, LedgerBroken
 from offsets.kafka.offset_lookup import survey
 from offsets.manifest import Manifest
 from offsets.plan import Terms, bounds, plan_day, require_over
@@ -43,7 +43,7 @@ class PlannedRun:
     """A plan, with the sizes of records that were seen while it was made.
 
     `changes` are those of the contract since the day before; `warnings` are what a person
-    should know before the run.
+    should know before the run. `endless` is whether retention takes no record of the topic.
     """
 
     plan: DayPlan
@@ -51,6 +51,7 @@ class PlannedRun:
     batches: BatchLimit = WEIGHED
     changes: tuple[Change, ...] = ()
     warnings: tuple[str, ...] = ()
+    endless: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Preview:
     """What a run would do: `planned` is the requested day, or the first that is due.
 
     `committed` is the manifest of the requested day if it is committed: a run would only finish its
-    `unfinished_moves` of late rows.
+    `unfinished_moves` of late rows. `contract` is what the config means for the next day, where none is due.
     """
 
     due: tuple[date, ...]
@@ -67,6 +68,7 @@ class Preview:
     planned: PlannedRun | None = None
     committed: Manifest | None = None
     unfinished_moves: tuple[str, ...] = ()
+    contract: NextContract = field(default_factory=NextContract)
 
 
 def preview(pipeline: Pipeline, day: date | None) -> Preview:
@@ -83,7 +85,25 @@ def _preview(pipeline: Pipeline, day: date | None) -> Preview:
         moves = unfinished_moves(pipeline.lake, committed) if newest else ()
         return replace(result, committed=committed, unfinished_moves=tuple(moves))
     wanted = day or next(iter(result.due), None)
-    return replace(result, planned=make_plan(pipeline, ledger, wanted, brief=True)) if wanted else result
+    if wanted is None:
+        return replace(result, contract=next_contract(pipeline, ledger.newest))
+    try:
+        return replace(result, planned=make_plan(pipeline, ledger, wanted, brief=True))
+    except DayNotOver as early:
+        raise _with_contract(early, next_contract(pipeline, ledger.newest)) from None
+
+
+def _with_contract(early: DayNotOver, contract: NextContract) -> DayNotOver:
+    """Return the error with what the config means for the next day; the same error if that is nothing."""
+    if not (lines := contract.lines()):
+        return early
+    facts = {
+        "contract_changes": contract.changes,
+        "will_fail": contract.error.document() if contract.error else None,
+    }
+    return DayNotOver(
+        expected=early.expected, found=early.found, do="\n".join((early.do, *lines)), **early.facts, **facts
+    )
 
 
 def next_due(pipeline: Pipeline) -> tuple[date, datetime]:
@@ -124,11 +144,8 @@ def make_plan(
     ledger.require_next(day, settings.day.first)
     require_unamended(pipeline.lake, ledger, day, again=again)
     contract = settings.rules.contract(settings.day.zone, settings.day.first)
-    changes, checkpoint = tuple[Change, ...](), None
-    if newest := ledger.newest:
-        checkpoint = newest.next
-        do = "Undo the change, or settle from this day on under the new contract with --accept-contract."
-        changes = accepted_changes(pipeline, newest.contract, contract, newest.day.date, do=do)
+    changes = changes_since(pipeline, ledger.newest)
+    checkpoint = ledger.newest.next if ledger.newest else None
     future = settings.rules.future
     topic_survey = survey(pipeline.broker(), settings.topic, instants, settings.day.grace, future, checkpoint)
     terms = Terms(
@@ -150,6 +167,7 @@ def make_plan(
         batches=batch_limit(topic_survey.topic.largest_message, sizes),
         changes=changes,
         warnings=_warnings(pipeline, plan, stable, brief=brief),
+        endless=topic_survey.topic.keeps_all,
     )
 
 
@@ -240,10 +258,7 @@ def plan_with_retries(pipeline: Pipeline, ledger: Ledger, day: date, *, again: b
         reraise=True,
     )
     planned = tries(make_plan, pipeline, ledger, day, again=again)
-    for change in planned.changes:
-        log.warning(
-            "the contract changed", day=str(day), change=change.text, kind=change.kind, readers=change.readers
-        )
+    warn_of_changes(planned.changes, day)
     for warning in planned.warnings:
         log.warning(warning, day=str(day))
     return planned

@@ -35,12 +35,18 @@ class Change:
         return f"{self.text} ({self.kind}: {self.readers})"
 
 
-ADDED = "earlier days lack it, so who reads several days joins their columns by name"
+ADDED = (
+    "rows of earlier days lack it, but for late rows that still come, "
+    "so who reads several days joins their columns by name"
+)
 WIDER = (
     "earlier days hold the narrower type, so who reads several days names the wider one: "
     "some readers cut what does not fit, without a word"
 )
-REMOVED = "later days lack it, so a query that names it fails there or finds null"
+REMOVED = (
+    "later days, and late rows that come to earlier days from now on, lack it, "
+    "so a query that names it fails there or finds null"
+)
 RETYPED = "days before and after hold different types, so no query reads both as they are"
 OTHERWISE = "the columns stay; later records are read or filed by another rule"
 

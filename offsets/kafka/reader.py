@@ -43,6 +43,14 @@ class TopicDescription:
         return is_compacted(self.cleanup_policy)
 
     @property
+    def keeps_all(self) -> bool:
+        """Whether retention takes no record, by age or by size; False if the broker does not show it."""
+        if self.cleanup_policy is None:
+            return False
+        unlimited = self.retention is None and self.retention_bytes == -1
+        return unlimited or "delete" not in self.cleanup_policy.split(",")
+
+    @property
     def deletes_by_time_alone(self) -> bool:
         """Whether only the age of records can have moved a log start."""
         policies = (self.cleanup_policy or "").split(",")

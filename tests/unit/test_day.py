@@ -646,7 +646,12 @@ def test_a_changed_contract_says_what_readers_see_and_how_to_go_on(lake: Path) -
     with pytest.raises(ContractChanged) as stopped:
         run_day(pipeline(lake, topic, rules=wider), SECOND)
     assert stopped.value.facts["changes"] == ['record.columns.more: (none) -> "string"']
-    for word in ("2026-03-28", "(additive: earlier days lack it", "--accept-contract", "record.evolve: add"):
+    for word in (
+        "2026-03-28",
+        "(additive: rows of earlier days lack it, but for late rows",
+        "`plan --accept-contract` shows what readers see",
+        "record.evolve: add",
+    ):
         assert word in str(stopped.value)
 
 

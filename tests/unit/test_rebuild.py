@@ -834,6 +834,22 @@ def test_a_changed_contract_is_refused_until_it_is_accepted(lake: Path, topic: M
     assert after.keys() == before.keys()
 
 
+def test_a_rebuild_under_a_changed_contract_names_its_own_day_and_logs_the_change(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """It spoke of the day before, and nothing told what an accepted change means for readers."""
+    narrow = {"rules": replace(RULES, columns=RULES.columns[:1])}
+    with pytest.raises(ContractChanged) as stopped:
+        rebuild(lake, topic, SECOND, **narrow)
+    assert "the contract of 2026-03-29, under which that day was built" in str(stopped.value)
+    assert "the day before" not in str(stopped.value)
+    with structlog.testing.capture_logs() as said:
+        rebuild(lake, topic, SECOND, **narrow, accept=Accept(contract=True))
+    (change,) = (line for line in said if line["event"] == "the contract changed")
+    assert (change["day"], change["kind"]) == ("2026-03-29", "breaking")
+    assert "late rows that come to earlier days from now on, lack it" in change["readers"]
+
+
 def test_under_an_accepted_contract_what_is_late_or_pending_stays_so(lake: Path, topic: MemoryTopic) -> None:
     """`id` as a number: every order is invalid now, late and pending ones too, which may not be."""
     numbers = replace(RULES, columns=(Column("id", Scalar(Kind.BIGINT)), RULES.columns[1]))

@@ -321,6 +321,51 @@ def test_plan_with_nothing_due_ends_with_0_as_run_does(config: Path, in_memory: 
     assert document("plan", "--config", config, "--date", "2026-03-31")[0] == 10
 
 
+@pytest.mark.parametrize("named", [(), ("--date", "2026-03-31")])
+def test_a_changed_config_is_checked_where_no_day_is_due(
+    config: Path, in_memory: LocalEngine, topic: MemoryTopic, named: tuple[str, ...]
+) -> None:
+    """After the night's run `plan` said that nothing is due, and the next night ended with 25."""
+    rules = settings(config.parent / "lake").rules
+    for day in (FIRST, SECOND, date(2026, 3, 30)):
+        run_day(pipeline(config.parent / "lake", topic, rules=replace(rules, columns=rules.columns[:1])), day)
+    code, stdout, stderr = invoke("plan", "--config", config, *named)
+    said = " ".join((stdout + stderr).replace('\\"', '"').split())
+    assert code == (10 if named else 0)
+    assert "the next day will end with 25 (ContractChanged): " in said
+    assert 'record.columns.n: (none) -> "bigint" (additive: ' in said
+    code, stdout, stderr = invoke("plan", "--config", config, "--accept-contract", *named)
+    said = " ".join((stdout + stderr).replace('\\"', '"').split())
+    assert code == (10 if named else 0)
+    assert "will end with 25" not in said
+    assert 'accepted, additive record.columns.n: (none) -> "bigint": ' in said
+
+
+def test_the_document_of_a_plan_without_a_due_day_has_the_changes(
+    config: Path, in_memory: LocalEngine, topic: MemoryTopic
+) -> None:
+    rules = settings(config.parent / "lake").rules
+    for day in (FIRST, SECOND, date(2026, 3, 30)):
+        run_day(pipeline(config.parent / "lake", topic, rules=replace(rules, columns=rules.columns[:1])), day)
+    code, told = document("plan", "--config", config)
+    assert (code, told["will_fail"]["error"], told["contract_changes"]) == (0, "ContractChanged", [])
+    code, told = document("plan", "--config", config, "--accept-contract")
+    assert (code, told["will_fail"], told["contract_changes"][0]["kind"]) == (0, None, "additive")
+    code, told = document("plan", "--config", config, "--date", "2026-03-31")
+    assert (code, told["facts"]["will_fail"]["exit_code"]) == (10, 25)
+    code, told = document("plan", "--config", config, "--date", "2026-03-31", "--accept-contract")
+    assert (code, told["facts"]["contract_changes"][0]["kind"]) == (10, "additive")
+
+
+def test_a_plan_without_a_due_day_is_silent_about_a_config_that_did_not_change(
+    config: Path, in_memory: LocalEngine
+) -> None:
+    invoke("run", "--config", config)
+    assert "contract" not in invoke("plan", "--config", config, "--accept-contract")[1]
+    told = document("plan", "--config", config, "--date", "2026-03-31")[1]
+    assert list(told["facts"]) == ["due"]
+
+
 def test_plan_takes_what_run_accepts(config: Path, in_memory: LocalEngine, topic: MemoryTopic) -> None:
     topic.retain_from(0, 1)
     assert invoke("plan", "--config", config)[0] == 20

@@ -7,17 +7,31 @@ import re
 import shutil
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from jobs.cli import console, tables
+from jobs.config import Late
+from jobs.daily import Outcome, run_day
+from jobs.day.plan import preview
+from jobs.lake.posix import PosixLake
+from jobs.rebuild import rebuild_day
 from jobs.topics import TopicResult
+from offsets.commit_log import read_manifest
 from offsets.errors import RunFailed
+from offsets.verdict import Verdict
 from tests.support.command_line import document, invoke
+from tests.support.local_engine import pipeline
+from tests.support.memory_topic import MemoryTopic
 from tests.support.terminal import HERE, lines, on_terminal
-from tests.support.three_days import a_lake
+from tests.support.three_days import FIRST, SECOND, THIRD, a_lake, three_days
 from tests.unit.cli.test_cli import CONFIG, IN_MEMORY, REAL
 
 COLOUR = re.compile(r"\x1b\[[0-9;]*[1-9][0-9;]*m")
@@ -81,7 +95,8 @@ def test_what_a_narrow_table_leaves_out_is_named_and_stays_in_the_document(
 ) -> None:
     wide(60)
     head, *_ = (line for line in invoke("status", "--config", config)[1].splitlines() if "state" in line)
-    assert head.split()[:3] == ["day", "state", "rows"]
+    assert head.split()[:2] == ["day", "state"]
+    assert "total" in head.split()
     assert "run" not in head.split()
     assert "not shown at this width: " in invoke("status", "--config", config)[1]
     run_id = document("status", "--config", config)[1]["days"][0]["run_id"]
@@ -96,10 +111,113 @@ def test_columns_without_a_figure_go_first(config: Path, lake: Path, wide: Calla
     wide(200)
     full = invoke("status", "--config", config)[1]
     assert "gaps" in full
-    wide(len(next(line for line in full.splitlines() if line.startswith("day")).rstrip()) - 1)
-    head = next(line for line in invoke("status", "--config", config)[1].splitlines() if "state" in line)
+    run_id = document("status", "--config", config)[1]["days"][0]["run_id"]
+    head = next(line for line in full.splitlines() if line.startswith("day"))
+    wide(len(head.rstrip().removesuffix("run").rstrip()) - 1)
+    shown = invoke("status", "--config", config)[1]
+    head = next(line for line in shown.splitlines() if "state" in line)
+    assert run_id not in shown
     assert "gaps" not in head
     assert "pending" in head
+
+
+def test_the_long_run_goes_before_any_figure(config: Path, lake: Path, wide: Callable[[int], None]) -> None:
+    """At 100 columns the ids of runs stood there, and late and gaps were left out."""
+    wide(100)
+    shown = invoke("status", "--config", config)[1]
+    head = next(line for line in shown.splitlines() if "state" in line)
+    assert "late" in head
+    assert "gaps" in head
+    assert "not shown at this width: run; --json has all" in shown
+
+
+def test_status_adds_up_what_a_query_counts_and_shows_a_rebuilt_day(
+    config: Path, tmp_path: Path, wide: Callable[[int], None]
+) -> None:
+    topic, lake = MemoryTopic(2), tmp_path / "lake"
+    three_days(topic)
+    for day in (FIRST, SECOND):
+        run_day(pipeline(lake, topic, late=Late.AMEND), day)
+    rebuild_day(pipeline(lake, topic, late=Late.AMEND), FIRST)
+    wide(60)
+    shown = invoke("status", "--config", config)[1].splitlines()
+    head = next(line for line in shown if line.startswith("day"))
+    assert "total" in head
+    first = next(line for line in shown if line.startswith("2026-03-28"))
+    assert "complete, rev 2" in first
+    day = document("status", "--config", config)[1]["days"][0]
+    assert day["state"] == "complete"
+    total = len(pq.ParquetDataset(sorted((lake / "date=2026-03-28").glob("*.parquet"))).read())
+    assert total == day["rows"] + sum(amended["rows"] for amended in day["amended"]) > day["rows"]
+    column = len(head[: head.index("total")].split())
+    assert first.replace("complete, rev 2", "complete").split()[column] == str(total)
+
+
+def test_gaps_and_already_settled_stay_where_other_columns_can_go(
+    config: Path, lake: Path, wide: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At 80 to 110 columns `run` hid "already settled", and `verify` the gaps."""
+    shutil.rmtree(lake)
+    shutil.copytree(a_lake(3), lake)
+    wide(80)
+    assert "gaps proved" in invoke("verify", "--config", config)[1].splitlines()[0]
+    manifest = read_manifest(PosixLake(lake), SECOND)
+    assert manifest
+    counts = [replace(manifest.tally[0], verdict=verdict, rows=1) for verdict in Verdict]
+    manifest = replace(manifest, tally=tuple(counts), gaps=())
+    tables.outcome(Outcome(manifest=manifest, already=False, amended=Counter(), seconds={}))
+    assert "already settled" in capsys.readouterr().out.splitlines()[1]
+
+
+def test_the_last_line_of_verify_adds_up(config: Path, lake: Path) -> None:
+    """It said `rows` of what `status` counts otherwise."""
+    stdout = invoke("verify", "--config", config)[1]
+    found = re.search(r"(\d+) records in files: (\d+) in day, (\d+) late, (\d+) invalid", stdout)
+    assert found, stdout
+    total, *parts = map(int, found.groups())
+    days = document("status", "--config", config)[1]["days"]
+    assert total == sum(parts)
+    assert parts == [sum(day[name] for day in days) for name in ("rows", "late", "invalid")]
+    assert "in files" in stdout.splitlines()[0]
+
+
+def test_the_lake_is_shown_without_a_way_up_and_down(config: Path, lake: Path) -> None:
+    """`status` said `lake conf/../lake/sensors`."""
+    (config.parent / "conf").mkdir()
+    text = config.read_text().replace("path: ./lake", "path: ../lake")
+    (config.parent / "conf" / "orders.yaml").write_text(text)
+    stdout = invoke("status", "--config", config.parent / "conf" / "orders.yaml")[1]
+    assert stdout.splitlines()[0] == f"lake {lake}"
+
+
+def test_a_way_up_through_a_link_stays(config: Path, lake: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / "conf").mkdir(parents=True)
+    (tmp_path / "conf").symlink_to(tmp_path / "elsewhere" / "conf")
+    text = config.read_text().replace("path: ./lake", "path: ../lake")
+    (tmp_path / "conf" / "orders.yaml").write_text(text)
+    assert invoke("status", "--config", tmp_path / "conf" / "orders.yaml")[0] == 0
+    shutil.move(lake, tmp_path / "elsewhere" / "lake")
+    stdout = invoke("status", "--config", tmp_path / "conf" / "orders.yaml")[1]
+    assert stdout.splitlines()[0] == f"lake {tmp_path / 'conf' / '..' / 'lake'}"
+    assert "2026-03-28" in stdout
+
+
+@pytest.mark.parametrize(
+    "kind, room",
+    [
+        ({"cleanup_policy": "delete"}, "endless"),
+        ({"cleanup_policy": "compact", "retention": timedelta(days=7)}, "endless"),
+        ({"cleanup_policy": "delete", "retention_bytes": 1 << 30}, "not known"),
+        ({"cleanup_policy": None, "retention_bytes": None}, "not known"),
+    ],
+)
+def test_an_endless_retention_is_told_from_one_that_is_not_known(
+    lake: Path, kind: dict[str, Any], room: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = MemoryTopic(2, **kind)
+    three_days(made)
+    tables.preview(preview(pipeline(lake, made), THIRD), 1)
+    assert f"retention headroom: {room}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("columns", [80, 200])
