@@ -44,7 +44,7 @@ from jobs.day.schema_file import write_schema
 from jobs.day.sizing import bytes_per_row
 from jobs.lake.expiry import finish_expiry
 from jobs.lake.late import amended_by, finish_moves, unfinished_moves
-from jobs.lake.ledger import enter_days
+from jobs.lake.ledger import enter_days, enter_missing
 from jobs.lake.names import DAY_PREFIX, STAGED_DAY, entry_ref
 from jobs.lake.port import Lake
 from jobs.record.rules import Rules, rules_of
@@ -88,9 +88,11 @@ def _rebuild(pipeline: Pipeline, day: date, contract: Contract | None = None) ->
     lake = pipeline.lake
     # ledger: what is recorded of the day; moves that were interrupted are finished first
     history = _history(pipeline, day)
+    known = (history.before, history.own, *history.after)
+    enter_missing(lake, [manifest.day.date for manifest in known if manifest])
     _require_nothing_accepted(pipeline, history)
     require_no_unknown_files(lake, history, pipeline.settings.topic)
-    amended = _finish_moves(lake, (history.before, history.own, *history.after))
+    amended = _finish_moves(lake, known)
     stages = DayStages(day, pipeline.observers)
     # plan: the recorded offsets again, and what the new revision takes over of the old one
     recorded = history.recorded() if history.known else None

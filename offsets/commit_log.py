@@ -186,7 +186,7 @@ def read_ledger(reader: LedgerReader) -> Ledger:
     """
     dates, expired = kept_days(reader)
     require_committed(reader, dates)
-    require_none_lost(reader, dates)
+    require_none_lost(reader, dates, expired)
     newest_two = read_linked(reader, dates[-2:])
     if not newest_two:
         return Ledger(())
@@ -218,7 +218,7 @@ def read_chain(reader: LedgerReader) -> Iterator[Manifest]:
         LedgerBroken: a manifest cannot be read, or a day is missing.
     """
     days, expired = kept_days(reader)
-    require_none_lost(reader, days[-1:])
+    require_none_lost(reader, days[-1:], expired)
     before: Manifest | ExpiredDay | None = expired
     for day in days:
         if manifest := read_manifest(reader, day):
@@ -299,12 +299,20 @@ def require_not_expired(day: date, expired: ExpiredDay | None) -> None:
         )
 
 
-def require_none_lost(reader: LedgerReader, dates: Sequence[date]) -> None:
+def require_none_lost(reader: LedgerReader, dates: Sequence[date], expired: ExpiredDay | None) -> None:
     """Check that no day is gone that has an entry: the newest ones leave no hole among the others.
 
     Raises:
-        LedgerBroken: a day was committed, and its folder is gone.
+        LedgerBroken: a day was committed, and its folder is gone; or all days are that have not expired.
     """
+    if expired and not dates:
+        raise LedgerBroken(
+            expected=f"{expired.day.date + ONE_DAY}, the first day of this lake after those that expired, "
+            "to be there",
+            found="no folder of any day",
+            do="Restore the days from a backup. Without one, this lake cannot go on: begin another "
+            "(lake.path).",
+        )
     if lost := [day for day in reader.entries() if not dates or day > dates[-1]]:
         raise day_gone(reader, lost, dates)
 
@@ -356,7 +364,8 @@ def require_first(oldest: date, first: date | None, expired: ExpiredDay | None =
         raise LedgerBroken(
             expected=f"{first}, {what}, to be there",
             found=f"{oldest} is the oldest",
-            do="Restore the missing days from a backup.",
+            do="Restore the missing days from a backup. If they expired by policy, restore `_ledger` beside "
+            "the days: only its entries say so.",
         )
 
 

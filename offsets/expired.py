@@ -109,6 +109,6 @@ def from_text(text: bytes, where: str) -> ExpiredDay | None:
             expected=f"a readable entry of an expired day at {where}",
             found=str(error),
             do="Restore it from a backup. Where a later day has expired too, it may be moved away instead: "
-            "only its counts are lost then.",
+            "only its counts are lost then, and `verify` goes on naming it.",
         ) from None
     return expired

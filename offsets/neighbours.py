@@ -151,7 +151,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     if days and day < days[0]:
         oldest = read_intact(reader, days[0])
         require_first(days[0], oldest.contract.first_day if oldest else None, expired)
-    entered = reader.entries()
+    entered = [entry for entry in reader.entries() if not expired or entry > expired.day.date]
     if day in entered and (not days or day - days[-1] > ONE_DAY):
         raise _two_in_a_row(day, f"no folder of {day - ONE_DAY} either" if days else "no folder of any day")
     if not days or day < days[0] or day - days[-1] > ONE_DAY * removed:

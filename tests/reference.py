@@ -27,6 +27,7 @@ code with what it judges.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
@@ -284,6 +285,8 @@ class Lake:
     life: int = 0
     expired: date = date.min
     """The last day that left by policy."""
+    went: Mapping[date, int] = field(default_factory=dict)
+    """How many rows went with each day that left; a rebuild of their owner may read some of them again."""
 
     @property
     def kept(self) -> tuple[Settled, ...]:
@@ -296,7 +299,9 @@ class Lake:
             at: replace(place, fate=Fate.EXPIRED) if place.lies_in and place.lies_in <= until else place
             for at, place in self.places.items()
         }
-        return replace(self, places=places, expired=until)
+        went = Counter(place.lies_in for place in self.places.values() if place.lies_in)
+        left = {day: rows for day, rows in went.items() if day <= until}
+        return replace(self, places=places, expired=until, went={**self.went, **left})
 
     # -- what the next day goes on from
 
@@ -433,7 +438,9 @@ class Lake:
             day=day, request=request, ends=dict(ends), placed=placed, lossy=lossy, expired=self.expired
         )
         places = {**self.places, **placed}
-        return Lake((*self.days, settled), places, first, seen_until, last, topic.life, self.expired)
+        return Lake(
+            (*self.days, settled), places, first, seen_until, last, topic.life, self.expired, self.went
+        )
 
     def _place(self, log: Partition, offset: int, request: Request, day: Day) -> Place:
         """Return the place of one offset that is pending or new."""

@@ -101,9 +101,10 @@ def find_carried_over(lake: Lake, history: History, topic: str) -> CarriedOver:
         else:
             owners[target] = manifest
     if history.own:
-        expired = _expired_late_files(lake, history.own)
-        kept = tuple(file for file in history.own.files_of(Verdict.LATE) if file not in expired)
-        late, settled, lost, set_aside = _own_late_files(lake, history.own, kept)
+        expired, mixed = _expired_late_files(lake, history.own)
+        gone = {file.day for file in expired} | mixed
+        kept = tuple(file for file in history.own.files_of(Verdict.LATE) if file.day not in gone)
+        late, settled, lost, set_aside = _own_late_files(lake, history.own, kept, all_late=not mixed)
         shared |= set_aside
     else:
         brought = amended_by(lake, history.date)
@@ -129,17 +130,22 @@ def _received(history: History) -> Iterator[tuple[Manifest, DataFile, str]]:
                 yield manifest, file, file.target
 
 
-def _expired_late_files(lake: Lake, own: Manifest) -> tuple[DataFile, ...]:
-    """Return a day's late files that went with the days to which they were brought."""
+def _expired_late_files(lake: Lake, own: Manifest) -> tuple[tuple[DataFile, ...], set[date | None]]:
+    """Return a day's late files that went with the days to which they were brought, and mixed days.
+
+    Of late rows of a mixed day some went with it, and others were set aside. Nothing records which rows went,
+    so that all of them are written again, and set aside.
+    """
     kept_from = first_kept(lake)
-    late = own.files_of(Verdict.LATE)
-    return tuple(file for file in late if file.target and file.day and file.day < kept_from)
+    late = [file for file in own.files_of(Verdict.LATE) if file.day and file.day < kept_from]
+    mixed = {file.day for file in late if file.target} & {file.day for file in late if not file.target}
+    return tuple(file for file in late if file.target and file.day not in mixed), mixed
 
 
 def _own_late_files(
-    lake: Lake, own: Manifest, late: tuple[DataFile, ...]
+    lake: Lake, own: Manifest, late: tuple[DataFile, ...], *, all_late: bool
 ) -> tuple[tuple[DataFile, ...], dict[int, Offsets] | None, tuple[DataFile, ...], dict[str, str]]:
-    """Return a day's late files that are intact, their offsets if others are not, and those others.
+    """Return a day's late files that are intact, their offsets if there are others, and those that are lost.
 
     Where all were set aside, the day writes them again like its other files. Where some were, which older
     versions left, an intact one is linked into the new folder, and returned last.
@@ -152,7 +158,7 @@ def _own_late_files(
     remade = {file.target: file for day in {file.day for file in others} for file in _remade_in(lake, day)}
     found |= {file: _find_intact(lake, [refs[file]], remade.get(file.target)) for file in others}
     intact = dict(filter(None, found.values()))
-    settled = read_offsets(lake, list(intact)) if len(intact) < len(late) else None
+    settled = None if all_late and len(intact) == len(late) else read_offsets(lake, list(intact))
     lost = tuple(file for file in others if file.target and not found[file])
     set_aside = {entry.path: ref for ref, entry in intact.items() if not entry.target}
     return tuple(intact.values()), settled, lost, set_aside

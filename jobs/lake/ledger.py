@@ -61,6 +61,16 @@ def not_entered(lake: Lake, days: list[date]) -> tuple[date, ...]:
     return tuple(sorted(missing | set(replaced_days(lake, days))))
 
 
+def enter_missing(lake: Lake, days: Collection[date]) -> None:
+    """Enter those of some committed days that have no entry; needs the lock.
+
+    Raises:
+        NotPublished: the store refused.
+    """
+    if missing := sorted(set(days) - set(lake.entries())):
+        enter_days(lake, missing)
+
+
 def complete_ledger(lake: Lake, days: list[date]) -> None:
     """Enter each committed day that a dead run, or an older version, did not enter; needs the lock.
 

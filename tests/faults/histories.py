@@ -308,7 +308,8 @@ class History:
         ways, runs = self._revisions(day, expected), self._runs()
         saved = self._damage(day, damage, how, late)
         may = {"OffsetsLost"} if self.known.compacted else set[str]()
-        if "late-" in saved[1]:  # a rebuild needs all records that its run read
+        owned = damage == "gone" and any((self.folder.parent / "aside").glob("part-late-*"))
+        if "late-" in saved[1] or owned:  # a rebuild needs all records that its run read
             may |= {"OffsetsLost", "RunFailed"}
         if expected is None:
             may |= {"OffsetsLost", "AuditFailed"}

@@ -32,7 +32,7 @@ from offsets.manifest_text import to_json
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 from tests.support.lake import places
-from tests.support.local_engine import ZONE, order, pipeline
+from tests.support.local_engine import ZONE, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
 
 DAYS = [date(2026, 3, 28) + timedelta(days=number) for number in range(6)]
@@ -70,8 +70,8 @@ def run(lake: Path, topic: MemoryTopic, day: date, **changed: Any) -> Outcome:
     return run_day(pipeline(lake, topic, **{"late": Late.AMEND, **changed}), day)
 
 
-def rebuild(lake: Path, topic: MemoryTopic, day: date) -> Outcome:
-    return rebuild_day(pipeline(lake, topic, late=Late.AMEND), day)
+def rebuild(lake: Path, topic: MemoryTopic, day: date, late: Late = Late.AMEND) -> Outcome:
+    return rebuild_day(pipeline(lake, topic, late=late), day)
 
 
 def remove(lake: Path, before: date) -> list[Expiring]:
@@ -241,10 +241,11 @@ def test_a_damaged_entry_of_an_expired_day_may_be_moved_away_where_it_is_not_the
     remove(lake, FOURTH)
     entry = lake / "_ledger" / f"{FIRST}.json"
     entry.write_bytes(entry.read_bytes()[:-20])
-    with pytest.raises(LedgerBroken, match="it may be moved away"):
+    with pytest.raises(LedgerBroken, match=r"it may be moved away instead.* `verify` goes on naming it"):
         run(lake, topic, SIXTH)
     entry.unlink()
     assert not run(lake, topic, SIXTH).already
+    assert [str(entry) in problem for problem in look(lake).problems] == [True]
 
 
 def test_a_day_that_expires_while_it_is_looked_at_raises_no_alarm(
@@ -314,3 +315,71 @@ def test_a_lake_whose_newest_day_is_of_an_older_version_keeps_its_days(
     run(lake, topic, SIXTH)
     remove(lake, THIRD)
     assert look(lake, topic).problems == ()
+
+
+def test_a_rebuild_writes_again_what_was_set_aside_beside_a_file_that_went_with_an_expired_day(
+    tmp_path: Path,
+) -> None:
+    lake, topic = tmp_path / "lake", MemoryTopic(2)
+    for day in DAYS[:4]:
+        at = midnight(day, ZONE) + timedelta(hours=8)
+        for partition in (0, 1):
+            topic.produce(partition, order(at), at)
+            for _ in range(3 * (day == THIRD)):
+                topic.produce(partition, order(midnight(FIRST, ZONE)), at)
+                topic.produce(partition, order(midnight(SECOND, ZONE)), at)
+    for day in DAYS[:4]:
+        sizes: dict[str, Any] = {"target_file_size": 3000, "min_file_size": 1}
+        run(lake, topic, day, engine=LocalEngine(topic, least_tasks=2), **sizes)
+    one, _ = sorted((lake / f"date={FIRST}").glob("part-late-*"))
+    one.unlink()
+    (lake / f"date={THIRD}" / "_manifest.json").unlink()
+    rebuild(lake, topic, THIRD, late=Late.SET_ASIDE)
+    remove(lake, SECOND)
+    before = places(lake)
+    assert rebuild(lake, topic, THIRD).manifest.late_expired == 6
+    again = {at: place for at, place in places(lake).items() if at not in before}
+    assert places(lake) == before | again
+    assert {place.of for place in again.values()} == {FIRST}
+    assert len(again) == 3
+    assert look(lake, topic).problems == ()
+
+
+def test_a_lake_that_lost_all_days_that_had_not_expired_is_no_new_lake(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    remove(lake, FOURTH)
+    kept = [lake / f"date={day}" for day in (FOURTH, FIFTH)]
+    backup = [shutil.copytree(folder, lake.parent / folder.name) for folder in kept]
+    for folder in kept:
+        shutil.rmtree(folder)
+    for _ in range(2):  # without the entries of these days too
+        with pytest.raises(LedgerBroken, match=f"{FOURTH}, the first day .* after those that expired"):
+            run(lake, topic, FOURTH)
+        (lake / "_ledger" / f"{FOURTH}.json").unlink(missing_ok=True)
+        (lake / "_ledger" / f"{FIFTH}.json").unlink(missing_ok=True)
+    for folder, copy in zip(kept, backup, strict=True):
+        shutil.copytree(copy, folder)
+    assert not run(lake, topic, SIXTH).already
+    assert look(lake, topic).problems == ()
+
+
+def test_a_copy_without_the_ledger_of_a_lake_with_expired_days_goes_on_once_it_is_there(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    remove(lake, FOURTH)
+    ledger = shutil.move(lake / "_ledger", lake.parent / "ledger")
+    with pytest.raises(LedgerBroken, match="If they expired by policy, restore `_ledger`"):
+        run(lake, topic, SIXTH)
+    shutil.copytree(ledger, lake / "_ledger")
+    assert not run(lake, topic, SIXTH).already
+    assert look(lake, topic).problems == ()
+
+
+def test_the_first_day_that_stays_is_not_told_to_lean_on_an_expired_one(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    remove(lake, FOURTH)
+    (lake / f"date={FOURTH}" / "_manifest.json").unlink()
+    with pytest.raises(LedgerBroken, match=r"Restore the day's folder from a backup\.$"):
+        rebuild(lake, topic, FOURTH)

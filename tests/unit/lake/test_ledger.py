@@ -189,3 +189,18 @@ def test_what_is_no_entry_in_the_ledgers_folder_is_passed_over(lake: Path) -> No
     for name in ("2026-03-31.json.bak", "20260331.json", ".nfs0123456789abcdef0", "2026-W14-2.json"):
         (lake / "_ledger" / name).write_bytes(b"")
     assert [day.date for day in read_ledger(PosixLake(lake)).days] == list(DAYS)
+
+
+def test_a_rebuild_enters_the_newest_day_that_a_killed_run_did_not_enter(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """Else that day could be lost and settled once more, and nobody would be told."""
+    entry(lake, THIRD).unlink()
+    assert told(lake) == ((THIRD,), ())
+    rebuild(lake, topic, SECOND)
+    assert told(lake) == ((), ())
+    shutil.rmtree(lake / f"date={THIRD}")
+    for late in lake.glob(f"date=*/part-late-{THIRD}-*"):
+        late.unlink()
+    with pytest.raises(LedgerBroken, match=f"`run --date {THIRD} --force`"):
+        run(lake, topic, THIRD)
