@@ -52,7 +52,7 @@ from jobs.lake.port import Lake
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
 from offsets.days import ONE_DAY
-from offsets.errors import NotPublished, StoreFailed
+from offsets.errors import LedgerBroken, NotPublished, StoreFailed
 from offsets.manifest import Manifest
 
 
@@ -136,6 +136,7 @@ def _expire(pipeline: Pipeline, newest: date) -> tuple[date, ...]:
 
     Raises:
         NotPublished: the store refused; the day is committed.
+        LedgerBroken: an old day's manifest is damaged; the day is committed.
     """
     keep = pipeline.settings.lake.keep
     if keep is None:
@@ -149,6 +150,9 @@ def _expire(pipeline: Pipeline, newest: date) -> tuple[date, ...]:
             found=f"{refused.found} when trying {refused.expected}",
             do="The day is committed and nothing is lost. Mend the store; the next run goes on.",
         ) from refused
+    except LedgerBroken as broken:
+        do = f"{newest} is committed; old days wait to be removed ({reason}). {broken.do}"
+        raise LedgerBroken(expected=broken.expected, found=broken.found, do=do) from broken
     return tuple(expiring.date for expiring in left)
 
 

@@ -55,9 +55,12 @@ def current_columns(lake: Lake, newest: Manifest) -> ColumnRuns:
 
 
 def was_written_after(lake: Lake, day: date, since: datetime | None) -> bool:
-    """Return whether a day was built after the newest manifest was written, which then cannot know it."""
+    """Return whether a day may have been built after the newest manifest, which then cannot know it.
+
+    Two writes within one tick of the store's clock have the same time.
+    """
     written = lake.manifest_written(day)
-    return bool(written and since and written > since)
+    return bool(written and since and written >= since)
 
 
 def own_columns(lake: Lake, day: date) -> Columns:

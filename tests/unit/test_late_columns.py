@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from datetime import date
@@ -131,12 +132,16 @@ def test_the_newest_manifest_records_which_columns_count_since_which_day(
     assert problems(lake, topic) == []
 
 
+@pytest.mark.parametrize("coarse", [False, True], ids=["", "within one tick of the store's clock"])
 def test_a_day_that_was_built_again_under_another_contract_has_its_new_columns_from_the_next_run_on(
-    lake: Path, topic: MemoryTopic
+    lake: Path, topic: MemoryTopic, coarse: bool
 ) -> None:
     for day in (FIRST, SECOND, THIRD):
         run(lake, topic, day, OLD)
     rebuild(lake, topic, FIRST, NEW)
+    if coarse:
+        for day in (FIRST, SECOND, THIRD):
+            os.utime(lake / f"date={day}" / "_manifest.json", (0, 0))
     assert problems(lake, topic) == []
     run(lake, topic, FOURTH, by(id="string"))
     assert [run.from_date for run in manifest_of(lake, FOURTH).columns] == [FIRST, SECOND, FOURTH]

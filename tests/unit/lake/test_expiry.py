@@ -28,7 +28,7 @@ from offsets.commit_log import read_chain, read_expired, read_ledger, read_manif
 from offsets.days import midnight
 from offsets.errors import ConfigError, LedgerBroken
 from offsets.expired import from_text, to_text
-from offsets.manifest_text import to_json
+from offsets.manifest_text import MANIFEST_NAME, to_json
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 from tests.support.lake import places
@@ -208,6 +208,18 @@ def test_a_lake_keeps_so_many_days_after_each_commit(tmp_path: Path, topic: Memo
     assert left
     assert left.reason == "lake.keep: 3d"
     assert look(lake, topic).problems == ()
+
+
+def test_a_damaged_old_day_is_told_with_the_word_that_the_new_one_is_committed(
+    tmp_path: Path, topic: MemoryTopic
+) -> None:
+    lake = tmp_path / "lake"
+    for day in DAYS[:4]:
+        run(lake, topic, day)
+    (lake / f"date={FIRST}" / MANIFEST_NAME).write_bytes(b"{}")
+    with pytest.raises(LedgerBroken, match=f"{DAYS[4]} is committed; old days wait"):
+        run(lake, topic, DAYS[4], keep=timedelta(days=3))
+    assert run(lake, topic, DAYS[4], keep=timedelta(days=3)).already
 
 
 @pytest.mark.parametrize("day", [THIRD, FOURTH])
