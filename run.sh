@@ -136,7 +136,7 @@ apt_install() { # $1: what succeeds once one of these packages, which are tried 
 # warning or pip's word that it found nothing, else the last. What only says that something else failed is passed over.
 why() {
   awk '!NF || /(note|hint): |See above|Encountered error|No matching distribution|Could not build|Some index files/ { next }
-    /USE VERBOSE OR DEBUG|FAILED DOWNLOADS/ { next }
+    /USE VERBOSE OR DEBUG|FAILED DOWNLOADS|Could not create the Java|A fatal exception has/ { next }
     /subprocess-exited|-unavailable$|metadata-generation|failed-wheel|[Ff]ailed (building|to build)/ { next }
     { sub(/^[^A-Za-z\/]+/, ""); if ($0) last = $0 }
     /Could not find a version|[a-z]Warning: |Unable to lock directory/ { lesser = $0; next }
@@ -216,7 +216,9 @@ pip_settings() {
 index_refused() {
   local answer
   "$@" --log "$TMPDIR/pip.log" &>/dev/null </dev/null || true
-  answer=$(sed -n 's/.*Could not fetch URL \(.*\) - skipping.*/\1/p' "$TMPDIR/pip.log" 2>/dev/null | tail -n 1) || true
+  # an index of one's own beside the main one has no page of most packages: that 404 is the last, and not the cause
+  answer=$(sed -n 's/.*Could not fetch URL \(.*\) - skipping.*/\1/p' "$TMPDIR/pip.log" 2>/dev/null |
+    awk '!/: 404 / { other = $0 } { last = $0 } END { print other ? other : last }') || true
   [[ -z $answer ]] || cause="pip could not fetch $(sed 's#//[^/@ ]*@#//#g' <<<"$answer")"
 }
 

@@ -39,7 +39,7 @@ def columns_before(lake: Lake, newest: Manifest | None, days: Sequence[date]) ->
     columns = []
     for day in days:
         known = columns_on(recorded, day)
-        if newest and (not known or was_written_after(lake, day, since)):
+        if newest and (not known or (day != newest.day.date and was_written_after(lake, day, since))):
             known = own_columns(lake, day) or known
         columns.append((day, known))
     return columns

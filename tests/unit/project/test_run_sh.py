@@ -617,6 +617,10 @@ CUT = """		[FAILED     ] x: Downloaded file size (1) doesn't match expected Cont
 		::              FAILED DOWNLOADS            ::
 		:: x#x;1!x.jar
 """
+OPTION = """Unrecognized VM option 'x'
+Error: Could not create the Java Virtual Machine.
+Error: A fatal exception has occurred. Program will exit.
+"""
 PROXY = """WARN: Your proxy requires authentication.
 WARN: 	module not found: x#x;1
 		::::::::::::::::::::::::::::::::::::::::::::::
@@ -646,6 +650,7 @@ WARN: 	module not found: x#x;1
             "FAILED     ] x: Downloaded file size (1) doesn't match expected Content Length (2) for x.jar.",
             3,
         ),
+        (OPTION, "Unrecognized VM option 'x'", 1),
         (PROXY, "WARN: Your proxy requires authentication.", 1),
         ("OSError: [Errno 28] No space left on device\n\n", "OSError: [Errno 28] No space left on device", 1),
         ("something\nelse\n", "else", 1),
@@ -666,6 +671,7 @@ WARN: 	module not found: x#x;1
         "404",
         "429 before a jar that need not be",
         "cut short",
+        "java's options",
         "407",
         "disk",
         "unknown",
@@ -684,10 +690,10 @@ def test_a_failure_is_told_by_the_one_line_that_matters(
 
 
 class _Refusing(BaseHTTPRequestHandler):
-    """An index whose token has run out."""
+    """An index whose token has run out, and one of a team, which has other packages alone."""
 
     def do_GET(self) -> None:
-        self.send_error(401)
+        self.send_error(404 if self.path.startswith("/team") else 401)
 
     def log_message(self, format: str, *args: object) -> None:
         pass
@@ -701,7 +707,8 @@ def test_an_index_that_refuses_is_told(machine: Machine) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), _Refusing) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         index = f"http://me:secret@127.0.0.1:{server.server_port}/simple"
-        code, said = machine.set_up(PIP_INDEX_URL=index)
+        team = f"http://127.0.0.1:{server.server_port}/team"
+        code, said = machine.set_up(PIP_INDEX_URL=index, PIP_EXTRA_INDEX_URL=team)
         server.shutdown()
     assert (code, "secret" in str(said)) == (2, False)
     assert "pip could not fetch" in said[-2]
