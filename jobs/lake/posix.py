@@ -424,6 +424,9 @@ class PosixLake:
         # from here on names in staging end in .parquet, since the commit is one rename of the whole folder
         self._write_text(f"{staged}/{BARRIER_NAME}", BARRIER)
         self._store.sync_folder(outer)
+        # by this folder's name the next run knows which day was replaced, if this one dies before the entry
+        self._store.sync_folder(outer.parent)
+        self._store.sync_folder(self.root)
         for name, ref in contents.moved.items():
             self._store.make_inner_folder((folder / name).parent, outer)
             self._store.move(self.root / ref, folder / name)

@@ -15,7 +15,9 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from datetime import date
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
@@ -27,8 +29,10 @@ from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.errors import AuditFailed
+from tests.faults import histories
 from tests.faults.histories import AFTER_THE_COMMIT, History, play_many
 from tests.faults.scripts import FIRST, Arrival, Attempt, Change, DayScript, Script
+from tests.faults.store import Fault
 from tests.reference import DAY
 from tests.support.local_engine import LocalEngine
 
@@ -230,3 +234,24 @@ def test_a_day_that_is_gone_can_be_rebuilt_while_late_rows_still_wait_to_be_brou
     build_again(history, SECOND)
     history.before.clear()
     history.settle(THIRD, a_day())
+
+
+def test_a_rebuild_that_a_power_loss_ends_is_entered_by_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name in staging, by which a replaced day is known, went with the power: its entry stayed old."""
+    on_time = Arrival(0, 0, "on time", 0, "")
+    day = DayScript([on_time, on_time], [], [], 2, 1, failing=False)
+    rebuilt = replace(day, changes=[Change("rebuild", 160)])
+    script = Script(compacted=False, amend=False, days=[day, rebuilt], afterwards=[])
+    for at in range(20, 40):
+        monkeypatch.setattr(histories, "Fault", partial(_fault_here, at))
+        folder = tmp_path / str(at)
+        folder.mkdir()
+        counts: Counter[str] = Counter()
+        History(folder, script, counts, real=False).play()
+        assert counts["rebuilds that crashed"] == 1
+
+
+def _fault_here(here: int, **_: object) -> Fault:
+    return Fault(at=here)
