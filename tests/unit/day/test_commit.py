@@ -197,7 +197,7 @@ def test_a_sync_that_fails_after_the_rename_is_told_and_the_day_is_there(
     sync = Store.sync_folder
 
     def failing_at_last(self: Store, folder: Path) -> None:
-        (failing if folder == lake.root else sync)(self, folder)
+        (failing if folder == lake.root and lake.days() else sync)(self, folder)
 
     monkeypatch.setattr(Store, "sync_folder", failing_at_last)
     with pytest.raises(StoreFailed):
