@@ -23,15 +23,15 @@ die() { say "$@" && exit 2; }
 
 sum() { sha256sum | cut -c1-12; }
 # The pins, and the places: an environment points into its checkout, and its programs name its own folder.
-pins=$({ printf '%s\n' "$here" "$home" && sed '/^\[tool\.uv/,$d' "$here/pyproject.toml" && cat "$here"/conf/lock/*.txt; } | sum)
-jar_pins=$(cat "$here/conf/ivy.xml" "$here/conf/ivysettings.xml" | sum)
+# By name: the order of what a pattern finds is that of the user's language, and cron has another than a terminal.
+pins=$({ printf '%s\n' "$here" "$home" && sed '/^\[tool\.uv/,$d' "$here/pyproject.toml" &&
+  cat "$here"/conf/{lock/{build,run,test}.txt,ivy.xml,ivysettings.xml}; } | sum)
 venv=$home/venv-$pins
 
-stamp_of() { # sets the file of a part's stamp, and what is in it once the part is whole
+stamp_of() { # sets the file that shows that a part is whole; that of jars goes with them
   case $1 in
-    env | tools) stamp_file=$venv/.$1-stamp stamp=$pins ;;
-    classes) stamp_file=$venv/.$1-stamp stamp=$jar_pins ;;
-    *) stamp_file=$home/jars/$1/.stamp stamp=$jar_pins ;;
+    spark | broker) stamp=$venv/jars/$1/.stamp ;;
+    *) stamp=$venv/.$1-stamp ;;
   esac
 }
 
@@ -39,8 +39,8 @@ stamped() {
   stamp_of "$1"
   case $1 in
     java) java_known && { [[ $command != setup || ! -w $home ]] || java_remembered; } ;; # what cannot be kept is as it is
-    env) [[ -x $venv/bin/python && -f $stamp_file ]] ;; # a Python that is gone leaves a link to nothing
-    *) [[ -f $stamp_file && $(<"$stamp_file") == "$stamp" ]] ;;
+    env) [[ -x $venv/bin/python && -f $stamp ]] ;; # a Python that is gone leaves a link to nothing
+    *) [[ -f $stamp ]] ;;
   esac
 }
 
@@ -74,7 +74,8 @@ java_search() {
   local of_path
   of_path=$(java -XshowSettings:properties -version 2>&1 | sed -n 's/^ *java\.home = //p') || true # it may be a shim
   for java_home in ${of_path:+"$of_path"} /usr/lib/jvm/*; do
-    java_fits "$java_home" && return
+    # without certificates apt was killed over it, and no jar could be fetched
+    java_fits "$java_home" && [[ -s $java_home/lib/security/cacerts ]] && return
   done
   return 1
 }
@@ -117,6 +118,7 @@ apt_install() { # $1: what succeeds once one of these packages, which are tried 
   # dpkg wants the system's own programs, which cron's path does not have.
   local -x PATH=$PATH:/usr/sbin:/sbin DEBIAN_FRONTEND=noninteractive
   local package found=$1 stale='' apt=(apt-get -o DPkg::Lock::Timeout=300)
+  LC_ALL=C again dpkg --configure -a || true # what was killed while it installed leaves apt no way on
   # One list of many may be gone, and no timeout is for the lists' own lock. In the user's language no cause is known again.
   LC_ALL=C again "${apt[@]}" update -o APT::Update::Error-Mode=any || stale=$cause
   for package in "${@:2}"; do
@@ -135,13 +137,14 @@ apt_install() { # $1: what succeeds once one of these packages, which are tried 
 # The line of a program's output that says why it failed: the last with an error of its own, else the last with a
 # warning or pip's word that it found nothing, else the last. What only says that something else failed is passed over.
 why() {
-  awk '!NF || /(note|hint): |See above|Encountered error|No matching distribution|Could not build|Some index files/ { next }
+  awk '!NF || /(note|hint|Picked up .*): |See above|Encountered error|No matching distribution|Could not build|Some index files/ { next }
     /USE VERBOSE OR DEBUG|FAILED DOWNLOADS|Could not create the Java|A fatal exception has/ { next }
     /subprocess-exited|-unavailable$|metadata-generation|failed-wheel|[Ff]ailed (building|to build)/ { next }
+    { gsub(/\/\/[^ ]*@/, "//"); gsub(/:\/[^ \/][^ ]*@/, ":/"); sub(/ to integer value as .*/, "") } # passwords; the last may be part of one
     { sub(/^[^A-Za-z\/]+/, ""); if ($0) last = $0 }
     /Could not find a version|[a-z]Warning: |Unable to lock directory/ { lesser = $0; next }
     /CLIENT ERROR: Not Found url=.*\.jar$|NOT FOUND  \]/ { lesser = $0; next } # Ivy asks for jars that a module need not have
-    /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED|no section headers|parsing errors|requires authentication/ { error = $0 }
+    /([Ee]rror|ERROR|^E|Exception): |[Nn]o space|[Dd]enied|broken by|access error|^Host|FAILED|no section headers|parsing errors|requires authentication|not a trusted/ { error = $0 }
     END { print error ? error : lesser ? lesser : last }'
 }
 
@@ -219,7 +222,7 @@ index_refused() {
   # an index of one's own beside the main one has no page of most packages: that 404 is the last, and not the cause
   answer=$(sed -n 's/.*Could not fetch URL \(.*\) - skipping.*/\1/p' "$TMPDIR/pip.log" 2>/dev/null |
     awk '!/: 404 / { other = $0 } { last = $0 } END { print other ? other : last }') || true
-  [[ -z $answer ]] || cause="pip could not fetch $(sed 's#//[^/@ ]*@#//#g' <<<"$answer")"
+  [[ -z $answer ]] || cause="pip could not fetch $(why <<<"$answer")"
 }
 
 pip_install() {
@@ -240,7 +243,8 @@ make_env() {
   find_python
   say "environment: $venv (Python: $python), a minute or two"
   rm -rf "$venv"
-  must "$python" -I -m venv "$venv"
+  mkdir -p "$venv/tmp" # as in pip_install
+  TMPDIR=$venv/tmp must "$python" -I -m venv "$venv"
   pip_install -r "$here/conf/lock/build.txt"
   pip_install -r "$here/conf/lock/run.txt"
   pip_install --editable "$here"
@@ -257,7 +261,7 @@ make_tools() {
 }
 
 make_jars() ( # $1: spark | broker; a shell of its own, as the folder that we were called in may be closed to us
-  local jars=$home/jars lib
+  local jars=$venv/jars lib
   trap 'exit 130' INT
   lib=$(echo "$venv"/lib/python3*/site-packages/pyspark/jars)
   say "jars: $jars/$1"
@@ -288,6 +292,11 @@ set_up() {
   set -E
   trap 'unforeseen $?' ERR
   trap 'exit 130' INT # the programs that we wait for have a code of their own for it
+  [[ $home != *'$'* ]] || die "$home has a \$ in its path, which pyspark's build takes for a variable. Set KAFKA_DAILY_HOME to another."
+  # the lock is looked for again last: another set-up may have begun meanwhile
+  [[ -e $home/.lock || -L $home/venv || ! -d $home || -z $(ls -A -I lost+found "$home" 2>&1 || true) || -e $home/.lock ]] ||
+    die "$home holds files that are not of set-up, which needs a folder of its own. Set KAFKA_DAILY_HOME to a new one," \
+      "such as $home/kafka-daily."
   { mkdir -p "$home" && : >>"$home/.lock"; } 2>/dev/null ||
     die "cannot write $home. Set KAFKA_DAILY_HOME to a folder that can be written."
   exec 9>>"$home/.lock"
@@ -304,7 +313,8 @@ set_up() {
 
 make_missing() {
   local part before
-  : >"$log"
+  rm -f "$log"
+  (umask 077 && : >"$log") # it may hold the password of a proxy
   before=$(readlink "$home/venv") || before=
   for part in "${needs[@]}"; do
     if [[ $part == java ]]; then # also where JAVA_HOME names it: cron does not know that
@@ -322,9 +332,9 @@ make_missing() {
     ln -sfn "${venv##*/}" "$home/.venv-new" && mv -T "$home/.venv-new" "$home/venv"
     # The stamp comes last, so a set-up that was killed is seen as not done.
     stamp_of "$part"
-    printf '%s' "$stamp" >"$stamp_file"
+    : >"$stamp"
   done
-  rm -rf "$home/jars/.ivy"
+  rm -rf "$venv/jars/.ivy"
   # A run that began before an update goes on in its own environment; the one before that is nobody's. Where the
   # link was there already, as after a try that failed, which one that is is not known.
   [[ $before == "${venv##*/}" ]] ||
@@ -349,6 +359,10 @@ unset PYTHONPATH PYTHONHOME # another project's packages must not stand before o
 [[ $(locale charmap 2>/dev/null) == UTF-8 ]] || export LC_ALL=C.UTF-8
 [[ ${JAVA_HOME:-/} == /* ]] || JAVA_HOME=$PWD/$JAVA_HOME # not every program starts in this folder
 export HOME=${HOME-~} # else pip makes a folder of that name for a user who has none
+[[ $* != "setup --help" && $* != "setup -h" ]] || {
+  echo "./run.sh setup [env | demo | soak | test]: set up what a run needs; its environment alone; or also what these need"
+  exit 0
+}
 [[ ${1-} != setup || $# == 1 || $# == 2 && $2 =~ ^(env|demo|soak|test)$ ]] ||
   die "expected ./run.sh setup, setup env, setup demo, setup soak or setup test; found: $*. Correct it."
 complete || set_up

@@ -25,8 +25,12 @@ def in_checkout() -> bool:
 
 
 def home() -> Path:
-    """Return the folder of environment and jars: KAFKA_DAILY_HOME, else the one around this environment."""
-    return Path(os.environ.get("KAFKA_DAILY_HOME") or Path(sys.prefix).parent)
+    """Return the folder around `jars`: the environment, or for a wheel KAFKA_DAILY_HOME, if that is set.
+
+    What lies around an environment is other environments, with jars of their own, or is somebody else's.
+    """
+    other = os.environ.get("KAFKA_DAILY_HOME")
+    return Path(other if other and not in_checkout() else sys.prefix)
 
 
 def class_archive() -> Path:
@@ -45,7 +49,8 @@ def jars(kind: str) -> list[Path]:
         raise ConfigError(
             expected=f"jars in {home() / 'jars' / kind}",
             found="none",
-            do=f"Run `{'./run.sh' if in_checkout() else 'kafka-daily'} setup` once, or point "
-            "KAFKA_DAILY_HOME at the folder that it made.",
+            do="Run `./run.sh setup` once."
+            if in_checkout()
+            else "Run `kafka-daily setup` once, or point KAFKA_DAILY_HOME at the folder that it made.",
         )
     return files

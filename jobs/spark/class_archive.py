@@ -25,8 +25,10 @@ def main() -> None:
         OSError: Java did not end well, or left no archive.
     """
     archive = class_archive()
-    new = archive.with_suffix(".new")
-    new.unlink(missing_ok=True)
+    for left in archive.parent.glob("classes.*.new"):
+        left.unlink()
+    # a Java that outlives its set-up by some seconds, after Ctrl-C, writes one of another name
+    new = archive.with_suffix(f".{os.getpid()}.new")
     archive.unlink(missing_ok=True)  # Java writes none while it reads one
     at_exit = f"-XX:ArchiveClassesAtExit={quoted(new)}"
     options = {"spark.master": "local[2]", "spark.driver.extraJavaOptions": at_exit}

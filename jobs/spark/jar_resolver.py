@@ -1,7 +1,7 @@
 """Fetch the jars of Spark's Kafka source, for an installation without run.sh, such as a wheel's.
 
-Relies on a Java, and on the Ivy that pyspark brings. Writes below KAFKA_DAILY_HOME alone; a fetch that was
-cut short leaves what was there before.
+Relies on a Java, and on the Ivy that pyspark brings. Writes below `jobs.paths.home()` alone; a fetch that
+was cut short leaves what was there before.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def resolve() -> list[Path]:
     """Fetch the pinned jars, and list them.
 
     Raises:
-        ConfigError: there is no Java, or KAFKA_DAILY_HOME cannot be written.
+        ConfigError: there is no Java, or the jars' folder cannot be written.
         RunFailed: Ivy did not find them all.
     """
     folder, java = home() / "jars", _java()
@@ -78,10 +78,13 @@ def _fetch(java: str, folder: Path) -> None:
 
 
 def _why(said: str) -> str:
-    """Return the last line in which Ivy names a cause, else its last line with words."""
-    lines = [line.strip() for line in said.splitlines() if re.search("[a-z]", line)]
+    """Return the last line in which Ivy names a cause, else its last line with words.
+
+    Passwords are left out: those of a proxy, in Java's note of its options, and of a repository's address.
+    """
+    lines = [line.strip() for line in said.splitlines() if re.search("^(?!.*Picked up ).*[a-z]", line)]
     causes = [line for line in lines if re.search("ERROR: |Exception: |^Host |requires authentication", line)]
-    return (causes or lines or [""])[-1]
+    return re.sub("//[^ ]*@", "//", (causes or lines or [""])[-1])
 
 
 def _pyspark_jars(*patterns: str) -> str:

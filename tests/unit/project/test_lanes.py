@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -67,6 +68,12 @@ def test_lanes_that_pass_end_with_one_line(tmp_path: Path) -> None:
     assert "one: passed, 1 passed in" in said[-1]
     assert "two: passed, 2 passed in" in said[-1]
     assert [line for line in said if line.startswith("== ")] == ["== one", "== two"]
+
+
+def test_modules_are_compiled_once_whatever_the_environment_says(tmp_path: Path) -> None:
+    """With the variable each of some hundred commands compiled all modules again."""
+    one = "import sys\ndef test_it(): assert not sys.dont_write_bytecode\n"
+    assert ended(tmp_path, one, PASSES, PYTHONDONTWRITEBYTECODE="1")[0] == 0
 
 
 def test_colours_hide_neither_a_lane_that_passed_nor_a_failure(tmp_path: Path) -> None:
@@ -163,13 +170,25 @@ def test_each_lane_is_one_process_that_hears_of_our_end() -> None:
     assert not [lane for lane in lanes.LANES if lane.command[0] == "sh"]
 
 
+def test_each_test_is_in_one_lane() -> None:
+    """By its folder, or else by its markers: one that is in none would never run."""
+    commands = [lane.command for lane in lanes.LANES if lane.tests]
+    folders = [command[-1] for command in commands if command[-2] != "-m"]
+    by_markers = [command for command in commands if command[-2] == "-m"]
+    for command in by_markers:
+        assert command[len(lanes.PYTEST) : -2] == ("tests", *(f"--ignore={folder}" for folder in folders))
+    for spark, alone in product((False, True), repeat=2):
+        markers = {"spark": spark, "alone": alone}
+        assert [eval(command[-1], {}, markers) for command in by_markers].count(True) == 1
+
+
 NICENESS = (
     "import os, pathlib; print(os.nice(0), *(p.read_text() for p in [pathlib.Path('{path}')] if p.exists()))"
 )
 
 
-def test_the_longest_lane_goes_first(tmp_path: Path) -> None:
-    """It had the last two minutes for itself, after it had shared the cores with the others."""
+def test_the_lanes_that_wait_go_first(tmp_path: Path) -> None:
+    """The last minutes were theirs alone, and in them the cores had little to do."""
     command = (sys.executable, "-S", "-c", NICENESS.format(path=lanes.AUTOGROUP))
     found = []
     for nice in (0, lanes.PATIENT):
@@ -180,7 +199,7 @@ def test_the_longest_lane_goes_first(tmp_path: Path) -> None:
         assert session[2:] in ([], [str(nice)])
         found.append(int(own))
     assert found[1] == min(found[0] + lanes.PATIENT, 19)
-    assert [lane.name for lane in lanes.LANES if not lane.nice] == ["Spark"]
+    assert [lane.name for lane in lanes.LANES if not lane.nice] == ["brokers", "Spark"]
 
 
 def test_a_lane_that_hangs_is_killed_with_what_it_started(tmp_path: Path) -> None:

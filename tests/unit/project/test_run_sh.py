@@ -34,7 +34,7 @@ from tests.support.unprivileged import NOBODY
 
 ROOT = Path(__file__).parents[3]
 PROGRAMS = (
-    "awk bash cat cut dirname env find flock id ln locale mkdir mv readlink rm sed sha256sum tail touch wc"
+    "awk bash cat cut dirname env find flock id ln locale ls mkdir mv readlink rm sed sha256sum tail touch wc"
 )
 
 PYTHON = """#!/bin/bash
@@ -103,8 +103,14 @@ class Machine:
         self.script("bin/sleep", "#!/bin/bash\n")
         self.script("java/bin/java", JAVA)
         (folder / "java" / "release").write_text('JAVA_VERSION="17.0.1"\n')
+        self.cacerts.parent.mkdir(parents=True)
+        self.cacerts.write_text("certificates")
         self.script("pip", SAYING_PIP)
         self.script("kafka-daily", "#!/bin/bash\n")
+
+    @property
+    def cacerts(self) -> Path:
+        return self.folder / "java" / "lib" / "security" / "cacerts"
 
     def lock(self, name: str) -> Path:
         return self.checkout / "conf" / "lock" / f"{name}.txt"
@@ -141,6 +147,7 @@ class Machine:
             "python": python,
         }
         self.script("bin/apt-get", APT, **filled)
+        self.script("bin/dpkg", '#!/bin/bash\necho "$@" >>"{said}/dpkg"\n')
 
     def start(self, *command: str, **extra: str) -> subprocess.Popen[str]:
         environment = {"HOME": self.folder, "PATH": self.folder / "bin", "JAVA_HOME": self.folder / "java"}
@@ -224,6 +231,18 @@ def test_a_java_behind_a_shim_is_found(machine: Machine) -> None:
     assert (code, said[0]) == (0, f"set-up: Java: {machine.folder}/java")
 
 
+def test_a_java_that_apt_was_killed_over_is_not_taken(machine: Machine) -> None:
+    """It was taken for good, could fetch no jar, and nobody asked apt to finish it."""
+    machine.apt("none")
+    machine.python("python3", "3.12")
+    machine.script("bin/java", f"#!/bin/bash\necho '    java.home = {machine.folder}/java' >&2\n")
+    machine.cacerts.unlink()
+    said = machine.set_up(str(machine.checkout / "run.sh"), "setup", JAVA_HOME="")[1]
+    assert f"set-up: Java: {machine.folder}/java" not in said
+    if "installing openjdk-17-jre-headless" in said[0]:  # no other Java is below /usr/lib/jvm
+        assert machine.heard("dpkg") == ["--configure -a"]
+
+
 def test_the_java_of_a_set_up_is_known_where_its_variable_is_not_set(machine: Machine) -> None:
     """As in cron: after a set-up by JAVA_HOME the first run had no Java, or installed another one."""
     machine.python("python3", "3.12")
@@ -246,6 +265,7 @@ def test_a_java_that_fits_no_more_is_looked_for_again(machine: Machine) -> None:
     run = str(machine.checkout / "run.sh")
     assert machine.set_up(run, "setup")[0] == 0
     machine.script("newer/bin/java", JAVA)
+    shutil.copytree(machine.folder / "java" / "lib", machine.folder / "newer" / "lib")
     (machine.folder / "newer" / "release").write_text('JAVA_VERSION="21.0.1"\n')
     machine.script("bin/java", f"#!/bin/bash\necho '    java.home = {machine.folder}/newer' >&2\n")
     (machine.folder / "java" / "release").write_text('JAVA_VERSION="25.0.1"\n')
@@ -340,7 +360,7 @@ def test_what_was_installed_in_vain_is_told(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    "more", [("tests",), ("--help",), ("demo", "test"), ("env", "demo"), ("soak", "test"), ("",)]
+    "more", [("tests",), ("--help", "env"), ("demo", "test"), ("env", "demo"), ("soak", "test"), ("",)]
 )
 def test_a_set_up_of_what_is_unknown_is_refused(more: tuple[str, ...], machine: Machine) -> None:
     """It set up something else and ended with 0: what was meant was missing once the network was gone."""
@@ -367,7 +387,7 @@ def test_a_folder_that_is_closed_to_us_can_be_where_we_are_called(machine: Machi
     machine.python("python3", "3.12")
     gone = 'mkdir gone; cd gone; rm -r ../gone; exec "$0" setup'
     assert machine.set_up("bash", "-c", gone, str(machine.checkout / "run.sh"))[0] == 0
-    assert (machine.checkout / ".kafka-daily" / "jars" / "spark" / ".stamp").exists()
+    assert (machine.checkout / ".kafka-daily" / "venv" / "jars" / "spark" / ".stamp").exists()
 
 
 def test_pip_makes_no_home_where_there_is_none(machine: Machine) -> None:
@@ -405,11 +425,44 @@ def test_an_environment_that_was_moved_is_made_again(machine: Machine) -> None:
     assert len(machine.heard("made")) == 2
 
 
+def test_another_language_asks_for_no_other_environment(machine: Machine) -> None:
+    """In a terminal's a pattern finds `ivysettings.xml` before `ivy.xml`: cron's run set all up again."""
+    machine.python("python3", "3.12")
+    language = machine.said / "en_US.UTF-8"
+    if maker := shutil.which("localedef"):  # where what it reads is not installed, there is one order alone
+        subprocess.run([maker, "-i", "en_US", "-f", "UTF-8", language], capture_output=True, check=False)
+    assert machine.set_up(LOCPATH=str(machine.said), LANG=language.name)[0] == 0
+    assert machine.set_up() == (0, [])
+
+
+def test_a_file_beside_the_pins_is_none(machine: Machine) -> None:
+    """As what an editor leaves: it asked for another environment."""
+    machine.python("python3", "3.12")
+    assert machine.set_up()[0] == 0
+    (machine.checkout / "conf" / "ivy copy.xml").write_text("not ours")
+    machine.lock("run copy").write_text("not ours")
+    assert machine.set_up() == (0, [])
+
+
+def test_two_versions_in_one_home_each_have_their_jars(machine: Machine) -> None:
+    """Each run of one fetched its jars again, and took them from the other, perhaps from under a run."""
+    machine.python("python3", "3.12")
+    other = machine.folder / "new version"
+    shutil.copytree(machine.checkout, other)
+    with (other / "conf" / "ivy.xml").open("a") as pins:
+        pins.write("<!-- other jars -->\n")
+    runs = [str(folder / "run.sh") for folder in (machine.checkout, other)]
+    home = {"KAFKA_DAILY_HOME": str(machine.said / "home")}
+    assert [machine.set_up(run, "setup", **home)[0] for run in runs] == [0, 0]
+    assert [machine.set_up(run, "status", **home) for run in runs] == [(0, []), (0, [])]
+
+
 def test_an_update_removes_the_environment_before_the_last_and_nothing_else(machine: Machine) -> None:
     """A run may still be in the last one, whose age says nothing where another user runs it."""
     machine.python("python3", "3.12")
     home = machine.checkout / ".kafka-daily"
     (home / "venv-of-mine").mkdir(parents=True)
+    (home / ".lock").touch()
     made = list[Path]()
     for version in range(3):
         machine.lock("test").write_text(f"# {version}\n")
@@ -442,6 +495,7 @@ def test_an_old_environment_that_is_not_ours_to_remove_stops_nothing(machine: Ma
     old = machine.checkout / ".kafka-daily" / "venv-0123456789ab"
     old.mkdir(parents=True)
     os.utime(old, (0, 0))
+    (old.parent / ".lock").touch()
     refusing = '#!/bin/bash\n[[ $* != *venv-0123456789ab* ]] || exit 1\nexec "{ours}" "$@"\n'
     ours = shutil.which("rm")
     (machine.folder / "bin" / "rm").unlink()
@@ -621,6 +675,12 @@ OPTION = """Unrecognized VM option 'x'
 Error: Could not create the Java Virtual Machine.
 Error: A fatal exception has occurred. Program will exit.
 """
+JAVA_OPTIONS = """last words
+Picked up JAVA_TOOL_OPTIONS: -Dhttps.proxyPassword=s3cret
+NOTE: Picked up JDK_JAVA_OPTIONS: -Dhttps.proxyPassword=s3cret
+"""
+UNTRUSTED = """WARNING: The repository located at x is not a trusted or secure host and is being ignored.
+"""
 PROXY = """WARN: Your proxy requires authentication.
 WARN: 	module not found: x#x;1
 		::::::::::::::::::::::::::::::::::::::::::::::
@@ -654,6 +714,15 @@ WARN: 	module not found: x#x;1
         (PROXY, "WARN: Your proxy requires authentication.", 1),
         ("OSError: [Errno 28] No space left on device\n\n", "OSError: [Errno 28] No space left on device", 1),
         ("something\nelse\n", "else", 1),
+        ("ERROR: Failed to parse: http://u:s3c#r/t@proxy:1", "ERROR: Failed to parse: http://proxy:1", 1),
+        ("ERROR: Invalid URL 'http:/u:s3c/t@x/': No host", "ERROR: Invalid URL 'http:/x/': No host", 1),
+        (
+            "ValueError: Port could not be cast to integer value as 's3c'",
+            "ValueError: Port could not be cast",
+            1,
+        ),
+        (JAVA_OPTIONS, "last words", 1),
+        (UNTRUSTED + NOT_FOUND, UNTRUSTED.strip(), 1),
         (
             "E: Could not open lock (28: No space left on device)\nE: Unable to lock directory x\n",
             "E: Could not open lock (28: No space left on device)",
@@ -675,6 +744,11 @@ WARN: 	module not found: x#x;1
         "407",
         "disk",
         "unknown",
+        "password",
+        "password behind one slash",
+        "password with a slash",
+        "password in Java's options",
+        "index without TLS",
         "lock",
     ],
 )
@@ -685,7 +759,9 @@ def test_a_failure_is_told_by_the_one_line_that_matters(
     (machine.said / "output").write_text(output)
     code, said = machine.set_up()
     assert (code, said[-2]) == (2, f"set-up: {line}")
-    assert str(machine.checkout / ".kafka-daily" / "setup.log") in said[-1]
+    log = machine.checkout / ".kafka-daily" / "setup.log"
+    assert str(log) in said[-1]
+    assert log.stat().st_mode & 0o77 == 0
     assert len([call for call in machine.heard("pip") if "--log" not in call]) == attempts
 
 
@@ -780,14 +856,6 @@ class _Repository(BaseHTTPRequestHandler):
 def test_a_pom_that_was_refused_once_leaves_no_jar_out(machine: Machine) -> None:
     """With the real Ivy, which took the module for one without dependencies: set-up said `ready`."""
     machine.python("python3", "3.12")
-    assert machine.set_up()[0] == 0
-    [venv] = machine.checkout.glob(".kafka-daily/venv-*")
-    theirs = venv / "lib" / "python3.12" / "site-packages" / "pyspark"
-    theirs.mkdir(parents=True)
-    spec = find_spec("pyspark")
-    assert spec is not None
-    assert spec.origin is not None
-    (theirs / "jars").symlink_to(Path(spec.origin).parent / "jars")
     conf, run = machine.checkout / "conf", str(machine.checkout / "run.sh")
     (conf / "ivy.xml").write_text(IVY_XML)
     java = os.environ.get("JAVA_HOME") or str(Path(str(shutil.which("java"))).resolve().parents[1])
@@ -797,12 +865,19 @@ def test_a_pom_that_was_refused_once_leaves_no_jar_out(machine: Machine) -> None
         root = f'<ibiblio root="http://127.0.0.1:{server.server_port}/" '
         text = (conf / "ivysettings.xml").read_text()
         (conf / "ivysettings.xml").write_text(text.replace("<ibiblio ", root))
+        assert machine.set_up()[0] == 0
+        [venv] = machine.checkout.glob(".kafka-daily/venv-*")
+        theirs = venv / "lib" / "python3.12" / "site-packages" / "pyspark"
+        theirs.mkdir(parents=True)
+        spec = find_spec("pyspark")
+        assert spec is not None
+        assert spec.origin is not None
+        (theirs / "jars").symlink_to(Path(spec.origin).parent / "jars")
         code, said = machine.set_up(run, "setup", JAVA_HOME=java)
         server.shutdown()
     assert (code, _Repository.refusals) == (0, []), said
     assert "trying again" in str(said)
-    jars = machine.checkout / ".kafka-daily" / "jars" / "spark"
-    assert sorted(path.name for path in jars.glob("*.jar")) == ["one-1.jar", "two-1.jar"]
+    assert sorted(path.name for path in venv.glob("jars/spark/*.jar")) == ["one-1.jar", "two-1.jar"]
 
 
 def test_an_environment_that_cannot_start_is_not_ready(machine: Machine) -> None:
@@ -828,6 +903,7 @@ def test_an_environment_that_was_copied_as_a_folder_is_replaced(machine: Machine
     machine.python("python3", "3.12")
     home = machine.checkout / ".kafka-daily"
     (home / "venv" / "bin").mkdir(parents=True)
+    (home / ".lock").touch()
     assert machine.set_up()[0] == 0
     assert (home / "venv").is_symlink()
 
@@ -858,6 +934,40 @@ def test_a_home_that_cannot_be_written_is_named(machine: Machine) -> None:
     code, said = machine.set_up(KAFKA_DAILY_HOME="/dev/null/home")
     assert (code, len(said)) == (2, 1)
     assert "cannot write /dev/null/home" in said[0]
+
+
+@pytest.mark.parametrize("theirs", ["venv/bin/python", ".notes"])
+def test_a_folder_with_files_of_others_is_no_home(machine: Machine, theirs: str) -> None:
+    """A virtualenv in it that was called `venv` was removed without a word."""
+    machine.python("python3", "3.12")
+    kept = machine.folder / "project" / theirs
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    code, said = machine.set_up(KAFKA_DAILY_HOME=str(machine.folder / "project"))
+    assert (code, kept.exists(), len(said)) == (2, True, 1)
+    assert "Set KAFKA_DAILY_HOME to a new one" in said[0]
+    assert machine.set_up(KAFKA_DAILY_HOME=str(machine.folder / "project" / "new"))[0] == 0
+
+
+@pytest.mark.parametrize("refusing", [None, "#!/bin/bash\necho 'Permission denied' >&2; exit 2\n"])
+def test_a_folder_that_cannot_be_listed_is_no_home(refusing: str | None, machine: Machine) -> None:
+    """Where `find` was not installed, or had no rights, a `venv` of others was removed."""
+    machine.python("python3", "3.12")
+    kept = machine.folder / "project" / "venv" / "mine"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    for lister in ("find", "ls"):
+        (machine.folder / "bin" / lister).unlink()
+        if refusing:
+            machine.script(f"bin/{lister}", refusing)
+    code, said = machine.set_up(KAFKA_DAILY_HOME=str(machine.folder / "project"))
+    assert (code, kept.exists(), len(said)) == (2, True, 1)
+
+
+def test_a_path_below_which_pyspark_cannot_be_built_is_told(machine: Machine) -> None:
+    code, said = machine.set_up(KAFKA_DAILY_HOME=str(machine.folder / "a$x"))
+    assert (code, len(said)) == (2, 1)
+    assert "Set KAFKA_DAILY_HOME to another" in said[0]
 
 
 @pytest.mark.parametrize("program, when", [("rm", "*.spark-new*"), ("mv", "*java-home*")])

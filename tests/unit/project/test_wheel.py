@@ -78,3 +78,12 @@ def test_a_run_without_jars_advises_what_the_wheel_has(wheel: Path, tmp_path: Pa
         check=False,
     )
     assert b"Run `kafka-daily setup` once" in done.stderr
+
+
+def test_the_folder_around_a_wheel_s_environment_is_not_ours(wheel: Path, tmp_path: Path) -> None:
+    """For a wheel in `~/venv`, `setup` removed `~/jars/spark`, whatever it held."""
+    show = f"import sys; sys.prefix = '{tmp_path}/venv'; from jobs.paths import home; print(home())"
+    own = {"PYTHONPATH": str(wheel), "KAFKA_DAILY_HOME": ""}
+    command = [sys.executable, "-P", "-c", show]
+    done = subprocess.run(command, env=os.environ | own, capture_output=True, text=True, check=True)
+    assert done.stdout == f"{tmp_path}/venv\n"

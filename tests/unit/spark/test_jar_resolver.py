@@ -25,8 +25,10 @@ CLIENT ERROR: Unauthorized url=http://x/x.pom
         (FORBIDDEN, "CLIENT ERROR: Unauthorized url=http://x/x.pom"),
         ("what\n::::\n", "what"),
         ("", "exit code 1"),
+        ("Picked up JAVA_TOOL_OPTIONS: -Dhttps.proxyPassword=s3cret\n", "exit code 1"),
+        ("Exception: http://me:s3c/ret@x/y\n", "Exception: http://x/y"),
     ],
-    ids=["refused", "unknown", "nothing"],
+    ids=["refused", "unknown", "nothing", "password in Java's options", "password"],
 )
 def test_why_the_jars_did_not_come_is_told(said: str, told: str, tmp_path: Path) -> None:
     """It named the last three lines, in which there is a bar of colons."""
