@@ -1,7 +1,7 @@
 """Runs the types' checks and all tests at once, in lanes that take about as long.
 
-Each lane is one command; the tests' three are plain pytest, so that one of them has the one session of Spark.
-The one with Spark is the longest, so that the others let it go first.
+Each lane is one command; the tests' four are plain pytest, so that one of them has the one session of Spark.
+The two that wait for brokers and for JVMs go first; the two that only calculate take what these leave.
 One lane is shown at a time, as it goes, and the failures of all again at the end. A signal reaches every lane
 as Ctrl-C would, SIGKILL of this process too. Never leaves a process behind: a lane that hangs is killed with
 all that it started.
@@ -24,24 +24,27 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from offsets.errors import KafkaDailyError
 from tests.support.processes import descendants
 
 POLL_SECONDS: Final = 0.1
 GRACE_SECONDS: Final = 30.0
 """How long a lane may take to end. It is asked twice: a test may take the first signal as its own."""
 REPORT: Final = "KAFKA_DAILY_TEST_REPORT"
+UNCOMPILED: Final = "PYTHONDONTWRITEBYTECODE"
+"""With it every lane, and each of some hundred commands that tests start, compiles all modules again."""
 FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) \S+\.py\b.*", re.MULTILINE)
 RESULT: Final = re.compile(r"^=*\s*(\d+ \w+.* in \d[\d.]*s\b.*?)\s*=*$", re.MULTILINE)
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 PYTEST: Final = (sys.executable, "-m", "pytest")
-BESIDE_UNIT: Final = ("tests", "--ignore=tests/unit")
+OTHERS: Final = ("tests", "--ignore=tests/unit", "--ignore=tests/faults")
 BIN: Final = Path(sys.executable).parent
 PR_SET_PDEATHSIG: Final = 1
 """Linux's prctl(2): which signal a process gets when its parent ends. Kept by exec, not by fork."""
 AUTOGROUP: Final = Path("/proc/self/autogroup")
 """Linux shares the cores between sessions first: niceness counts within one, and each has its own here."""
 PATIENT: Final = 5
-"""The niceness of a lane that ends before the longest: a third of its share where both want a core."""
+"""The niceness of a lane that never waits: a third of the share of one that does, where both want a core."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +65,11 @@ LANES: Final = (
     # no shell before them: it would take the signal of our death for itself
     Lane(name="types", command=(str(BIN / "mypy"),), tests=False, nice=PATIENT),
     Lane(name="imports", command=(str(BIN / "lint-imports"),), tests=False, nice=PATIENT),
-    # each test is in one of the three, by its folder and its marker, so that none is forgotten
+    # each test is in one of the four, by its folder or else by its markers, so that none is forgotten
     Lane(name="unit", command=(*PYTEST, "tests/unit"), nice=PATIENT),
-    Lane(name="faults", command=(*PYTEST, *BESIDE_UNIT, "-m", "not spark"), nice=PATIENT),
-    Lane(name="Spark", command=(*PYTEST, *BESIDE_UNIT, "-m", "spark"), report=True),
+    Lane(name="faults", command=(*PYTEST, "tests/faults"), nice=PATIENT),
+    Lane(name="brokers", command=(*PYTEST, *OTHERS, "-m", "not spark or alone")),
+    Lane(name="Spark", command=(*PYTEST, *OTHERS, "-m", "spark and not alone"), report=True),
 )
 
 
@@ -164,7 +168,8 @@ def bound_to(parent: int, nice: int) -> Callable[[], None]:
 def start(lane: Lane, folder: Path) -> Iterator[Started]:
     """Start a lane in a session of its own, and make sure that it is over when the block is left."""
     log = folder / f"{lane.name}.log"
-    environment = {key: text for key, text in os.environ.items() if key != REPORT or lane.report}
+    without = {UNCOMPILED} | ({REPORT} if not lane.report else set())
+    environment = {key: text for key, text in os.environ.items() if key not in without}
     environment |= {"FORCE_COLOR": "1"} if sys.stdout.isatty() else {}
     with (
         log.open("wb") as file,
@@ -212,5 +217,16 @@ def _sum_up(started: Sequence[Started], seconds: float, *, failed: bool) -> None
     print(f"{'FAILED' if failed else 'passed'} in {seconds:.0f} s: {verdicts}", flush=True)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Make what lets brokers start sooner, and run all lanes."""
+    from tests.support.broker_classes import make_class_archive  # lanes alone need no client of Kafka
+
+    try:
+        make_class_archive()
+    except (KafkaDailyError, OSError) as failed:
+        print(f"brokers start some seconds later, without an archive of their classes: {failed}", flush=True)
     raise SystemExit(run(LANES))
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ Never downloads, never listens beyond loopback, and never outlives this process 
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import shutil
 import signal
@@ -24,6 +25,7 @@ from typing import Final, Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from jobs.paths import home
 from offsets.errors import BrokerUnavailable
 
 READY_SECONDS: Final = 60.0
@@ -230,6 +232,7 @@ class BrokerProcess:
             f"-Xms{self._heap}",
             "-XX:+UseSerialGC",
             "-Xshare:auto",
+            *_shared_classes(),
             # it lives for minutes: what the second compiler does for it comes too late
             *([] if self._keep else ["-XX:TieredStopAtLevel=1"]),
             "-Djava.awt.headless=true",
@@ -247,15 +250,29 @@ class BrokerProcess:
         )
 
 
+def class_archive() -> Path:
+    """Return the path of an archive of a broker's classes, which fits this Java and these jars alone.
+
+    A broker starts in half the time with it, and needs none.
+    """
+    program, jars = Path(java()).resolve(), broker_jars()
+    names = sorted(path.name for path in jars.glob("*.jar"))
+    known = f"{program} {program.stat().st_mtime_ns} {jars.resolve()} {names}"
+    return jars.parent / f"broker-{hashlib.sha256(known.encode()).hexdigest()[:12]}.jsa"
+
+
+def _shared_classes() -> list[str]:
+    archive = class_archive()
+    return [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds*=off"] if archive.is_file() else []
+
+
 def broker_jars() -> Path:
     """Return the folder with the broker's jars.
 
     Raises:
         BrokerUnavailable: set-up has not resolved them.
     """
-    checkout = Path(__file__).resolve().parents[2]
-    home = Path(os.environ.get("KAFKA_DAILY_HOME") or checkout / ".kafka-daily")
-    folder = home / "jars" / "broker"
+    folder = home() / "jars" / "broker"
     if not any(folder.glob("kafka_*.jar")):
         raise BrokerUnavailable(
             expected=f"the broker's jars in {folder}",

@@ -88,7 +88,7 @@ def show_kept(out: Console, config: Path, broker: BrokerProcess) -> None:
 Kept: the broker at {broker.bootstrap_servers} (pid {broker.pid}) and {config.parent}. To play with them:
   ./run.sh status --config {config}
   ./run.sh plan --config {config}
-  rm -r {config.parent}/lake/date=*        then  ./run.sh run --config {config}
+  rm -r {config.parent}/lake        then  ./run.sh run --config {config}
 To stop and remove them:
   kill {broker.pid}; tail --pid={broker.pid} -f /dev/null; rm -r {broker.folder} {config.parent}
 """,

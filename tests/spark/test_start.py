@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from jobs.paths import class_archive
+from jobs.record.without_pandas import keep_pandas_out
 from jobs.spark.engine import Engine
 from tests.support.processes import jvm_of
 
@@ -22,16 +25,43 @@ def test_the_jvm_takes_its_classes_from_the_archive_that_set_up_made(engine: Eng
     assert str(class_archive().resolve()) in Path(f"/proc/{jvm_of(engine)}/maps").read_text()
 
 
+def test_a_worker_imports_our_modules_and_no_pandas(engine: Engine) -> None:
+    """pyarrow imported it by itself: half of the time that a worker took to start."""
+
+    def loaded(_: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        keep_pandas_out()
+        from jobs.task import task
+
+        pa.array([1, None]).to_numpy(zero_copy_only=False)
+        found = [name for name in ("pandas", task.__name__) if name in sys.modules]
+        yield pa.RecordBatch.from_arrays([pa.array([",".join(found)])], ["found"])
+
+    frame = engine.session.range(4, numPartitions=2)
+    assert {row.found for row in frame.mapInArrow(loaded, "found string").collect()} == {"jobs.task.task"}
+
+
 MAKES = """
-import sys
+import contextlib, sys
 from pathlib import Path
 from jobs.spark import class_archive, engine
 engine.class_archive = class_archive.class_archive = lambda: Path(sys.argv[1])
-engine.Engine.warm_up = lambda self: self.session  # fewer classes: Java writes them sooner
+start = engine._start
+class Started(Exception):
+    pass
+def context(conf, gateway):
+    context._gateway = gateway
+    raise Started
+def without_context(keys, jvm):
+    with contextlib.suppress(Started):
+        start(keys, jvm)
+# the JVM alone: it has a tenth of the classes, and writes them in seconds
+engine.SparkContext, engine._start = context, without_context
+engine.Engine.warm_up = lambda self: self.session
 class_archive.main()
 """
 
 
+@pytest.mark.alone
 def test_an_archive_is_made_where_one_is(tmp_path: Path) -> None:
     """As after an update of the jars: Java refuses to write one while it reads one, and none came again."""
     archive = tmp_path / "classes.jsa"
@@ -69,6 +99,7 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> str:
     return f"{done.stderr.decode()}\nended with {done.returncode}"
 
 
+@pytest.mark.alone
 def test_a_start_hears_nothing_of_another_spark_and_logs_one_document_a_line(started: str) -> None:
     """A developer's SPARK_REMOTE ended every run, with advice on a config that was right.
 
@@ -80,6 +111,7 @@ def test_a_start_hears_nothing_of_another_spark_and_logs_one_document_a_line(sta
     ], started
 
 
+@pytest.mark.alone
 def test_a_machine_whose_own_name_is_not_known_is_no_obstacle(started: str) -> None:
     """As offline, or in a container whose name no file holds: Spark asked for its address and refused."""
     assert started.endswith("\nended with 0"), started
@@ -100,6 +132,7 @@ with Engine({"spark.master": "local[1]", "spark.serializer": "no.such.Class"}, {
 """
 
 
+@pytest.mark.alone
 def test_a_start_that_was_refused_is_not_tried_again_for_each_topic() -> None:
     """Each attempt took seconds and left one more JVM: a hundred topics, a hundred of them."""
     done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, check=True)

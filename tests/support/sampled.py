@@ -8,8 +8,9 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
+from itertools import count
 from typing import Final, TypeVar
 
 T = TypeVar("T")
@@ -26,6 +27,14 @@ def drawn(cases: Sequence[T], count: int, record: Record) -> list[T]:
     record(SEED, seed())
     numbers = random.Random(seed()).sample(range(len(cases)), count)
     return [cases[number] for number in sorted(numbers)]
+
+
+def numbered(every: int, record: Record) -> Iterator[int]:
+    """Yield the numbers from 1 on, without end: all, or every so many from a random one of the first."""
+    if os.environ.get(ALL):
+        return count(1)
+    record(SEED, seed())
+    return count(1 + seed() % every, every)
 
 
 @cache

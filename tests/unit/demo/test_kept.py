@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import subprocess
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +11,11 @@ from typing import Any
 from rich.console import Console
 
 from jobs.demo.show import show_kept
+from tests.support.processes import until
 
 BROKER = """
 trap 'sleep 1; mkdir -p "$1/data"; touch "$1/data/flushed"; exit' TERM
+touch "$1/up"
 while :; do sleep 0.05; done
 """
 
@@ -25,7 +26,7 @@ def test_what_stops_a_kept_broker_removes_its_folder_too(tmp_path: Path) -> None
     (folder / "data").mkdir()
     (lake := tmp_path / "demo").mkdir()
     with subprocess.Popen(["bash", "-c", BROKER, "broker", folder], start_new_session=True) as process:
-        time.sleep(0.2)
+        until((folder / "up").exists)  # it heeds SIGTERM from here on
         out = Console(file=io.StringIO(), width=400)
         broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", pid=process.pid, folder=folder)
         show_kept(out, lake / "orders.yaml", broker)
