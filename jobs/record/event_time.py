@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from jobs.record.schema import INSTANT
 from jobs.record.time_format import NANOSECONDS, TimeForm, TimeFormat, TimePattern, Written
+from jobs.record.without_pandas import without_pandas
 
 Faults = dict[int, str]
 """Why values cannot be read, by their index."""
@@ -54,7 +55,8 @@ _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 _HOUR = 3_600_000_000
 _FEW = 32
-_NO_TEXT = pa.scalar(None, pa.string())
+with without_pandas():
+    _NO_TEXT = pa.scalar(None, pa.string())
 
 
 def faults_where(flags: pa.BooleanArray, cause: str) -> Faults:

@@ -36,9 +36,11 @@ from pyspark.sql import DataFrame, SparkSession
 from jobs import logs
 from jobs.config.spark_keys import is_local, local_cores
 from jobs.paths import class_archive, conf_folder, jars
+from jobs.record.without_pandas import keep_pandas_out
+from jobs.spark.counts import ReadCounts, counted
 from jobs.spark.jvm import Jvm
 from jobs.spark.worker import drop_zip_importers
-from jobs.task.batch_limit import BatchLimit
+from jobs.task.batch_limit import LACK_OF_MEMORY, BatchLimit
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec, rebatch, run_task
 from offsets.errors import ConfigError, KafkaDailyError, RunFailed
@@ -55,6 +57,8 @@ FIXED: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "WARN",
     "spark.speculation": "false",
+    # a task that finds too little memory fails, and is tried otherwise, where Spark would end the JVM
+    "spark.executor.killOnFatalError.depth": "0",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     "spark.python.worker.reuse": "true",
@@ -113,6 +117,7 @@ THROWN: Final = re.compile(r'(?:\w+\.)+\w*(?:Exception|Error): [^"\\\n]*')
 LATER: Final = re.compile(r"requirement failed")
 """The message where a cluster's master does not answer."""
 LOOK: Final = "Look at the log above, then run the day again."
+MORE: Final = "Raise spark.driver.memory (2g, unless the config says otherwise), then run the day again."
 KILLED: Final = (
     "The kernel kills what takes too much memory, and `dmesg` tells: then lower spark.driver.memory, or the "
     "cores of spark.master. Run the day again."
@@ -215,14 +220,19 @@ class Engine:
         """
         headers = "headers" in spec.rules.kafka_columns
 
-        def settle_task(sent: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-            drop_zip_importers()
-            context = TaskContext.get()
-            attempt = context.taskAttemptId() if context else 0
-            report = run_task(spec, f"{attempt}-{secrets.token_hex(4)}", rebatch(sent))
-            yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(report)], pa.binary())], schema=REPORT)
+        with self._errors(), self._watched(sum(map(len, reads.values())), progress) as counts:
+            place = counts.place
 
-        with self._errors(), self._watched(sum(map(len, reads.values())), progress):
+            def settle_task(sent: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+                drop_zip_importers()
+                keep_pandas_out()
+                context = TaskContext.get()
+                attempt, task = (context.taskAttemptId(), context.partitionId()) if context else (0, 0)
+                batches = counted(rebatch(sent), place, task)
+                report = run_task(spec, f"{attempt}-{secrets.token_hex(4)}", batches)
+                reports = [pa.array([pickle.dumps(report)], pa.binary())]
+                yield pa.RecordBatch.from_arrays(reports, schema=REPORT)
+
             self.session.conf.set(f"{ARROW}.maxRecordsPerBatch", batches.rows)
             self.session.conf.set(f"{ARROW}.maxBytesPerBatch", batches.bytes or UNWEIGHED)
             frame = _records(self.session, topic, reads, self._kafka, piece=piece, headers=headers).coalesce(
@@ -279,10 +289,11 @@ class Engine:
                 do=f"Nothing was committed. {KILLED if '(SIGKILL)' in death else LOOK}",
                 jvm=death,
             )
+        reason = _reason(error)
         return RunFailed(
             expected="the Spark job to end well",
-            found=_reason(error),
-            do=f"Nothing was committed. {LOOK}",
+            found=reason,
+            do=f"Nothing was committed. {MORE if re.search(LACK_OF_MEMORY, reason) else LOOK}",
         )
 
     def _refusal(self, error: Exception) -> str | None:
@@ -301,11 +312,11 @@ class Engine:
         return ", ".join(named) or "that section, JAVA_HOME or JAVA_TOOL_OPTIONS"
 
     @contextmanager
-    def _watched(self, offsets: int, progress: Progress) -> Iterator[None]:
-        """Report twice a second how many records the tasks that have ended read, and at the end all offsets.
+    def _watched(self, offsets: int, progress: Progress) -> Iterator[ReadCounts]:
+        """Report twice a second how many records the tasks have read, and at the end all offsets.
 
-        Of a task that still runs Spark tells nothing, not with heartbeats a second apart either. Jobs of
-        other topics do not count.
+        Of tasks on other machines only those count that have ended: of one that still runs Spark tells
+        nothing, not with heartbeats a second apart either. Jobs of other topics do not count.
         """
         context, group = self.session.sparkContext, secrets.token_hex(4)
         tracker = context.statusTracker()
@@ -318,16 +329,17 @@ class Engine:
                 with suppress(Py4JError, OSError):  # a stage that Spark does not know yet is an error
                     jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
                     stages = {stage for job in jobs if job for stage in job.stageIds}
-                    read = sum(store.lastStageAttempt(stage).inputRecords() for stage in stages)
-                    progress(min(read, offsets), offsets)
+                    ended = sum(store.lastStageAttempt(stage).inputRecords() for stage in stages)
+                    progress(min(max(ended, counts.total()), offsets), offsets)
 
         watcher = threading.Thread(target=watch, daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            done.set()
-            watcher.join()
+        with ReadCounts() as counts:
+            watcher.start()
+            try:
+                yield counts
+            finally:
+                done.set()
+                watcher.join()
         progress(offsets, offsets)
 
 

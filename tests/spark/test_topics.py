@@ -108,8 +108,9 @@ def test_records_deleted_before_they_were_settled_are_an_error(
     with pytest.raises(OffsetsLost) as refused:
         run_day(pipeline(name), DAYS[1])
     assert refused.value.exit_code == 20
-    assert refused.value.facts == {"partition": 1, "offset": 50, "log_start": 53, "accept": "1:50-53"}
-    assert "partition 1 from offset 50" in str(refused.value)
+    where = {"partition": 1, "offset": 50, "log_start": 53}
+    assert refused.value.facts == {**where, "lost_offsets": 3, "accept": "1:50-53"}
+    assert "partition 1 to hold what no day has settled, from offset 50 on" in str(refused.value)
     assert "starts at 53" in str(refused.value)
     assert_exact(lake, words, NIGHTS[:1])
 

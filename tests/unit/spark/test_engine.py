@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from jobs.config.spark_keys import local_cores
-from jobs.spark.engine import _signals_wait, collector
+from jobs.spark.engine import Engine, _signals_wait, collector
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,10 @@ def test_a_jvm_behind_nohup_outlives_its_terminal() -> None:
     finally:
         signal.signal(signal.SIGHUP, before)
     assert child.stdout == b"lives\n"
+
+
+def test_a_job_that_found_too_little_memory_asks_for_more() -> None:
+    """It said to run the day again, which failed alike."""
+    error = RuntimeError("most recent failure: Lost task: java.lang.OutOfMemoryError: Java heap space")
+    assert "Raise spark.driver.memory" in str(Engine({}, {})._failure(error, starting=False))
+    assert "Look at the log" in str(Engine({}, {})._failure(RuntimeError("another"), starting=False))
