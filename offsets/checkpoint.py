@@ -5,7 +5,7 @@ Pure. All ranges are half-open. Constructors reject values that contradict thems
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from offsets.instants import LAST_STAMP
 from offsets.ranges import Offsets
@@ -55,18 +55,25 @@ def _comparable_stamp(stamp: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostOffsets:
-    """Offsets of one partition that Kafka lost before a day settled them, as a person accepted."""
+    """The range of one partition in which Kafka lost offsets before a day settled them, as a person accepted.
+
+    It begins with the first unsettled offset and ends at the log's start; others in it may be settled.
+    """
 
     partition: int
     """The partition."""
     from_offset: int
     """The first offset that was lost."""
     until_offset: int
-    """The offset after the last that was lost."""
+    """The start of the log that was left."""
+    unsettled: int | None = field(default=None, compare=False)
+    """How many of these offsets no day had settled; null if a manifest up to format 3 does not say."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.from_offset < self.until_offset:
             raise ValueError(f"offsets from {self.from_offset} to {self.until_offset} are none")
+        if self.unsettled is not None and not 0 < self.unsettled <= self.until_offset - self.from_offset:
+            raise ValueError(f"{self.unsettled} offsets cannot be lost in {self}")
 
     def __str__(self) -> str:
         """Return the text that `--accept-loss` takes."""
@@ -104,6 +111,10 @@ class PartitionCheckpoint:
     def has_settled(self, offset: int) -> bool:
         """Return whether an offset was read, and is not pending."""
         return offset < self.seen_until and offset not in self.pending
+
+    def unsettled(self, until: int) -> Offsets:
+        """Return the offsets below `until` that no day has settled: the pending and the new ones."""
+        return self.pending.within(0, until) | Offsets.between(self.seen_until, until)
 
     def without(self, *lost: LostOffsets) -> PartitionCheckpoint:
         """Return the checkpoint without the lost offsets; losses of other partitions change nothing.

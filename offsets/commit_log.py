@@ -11,9 +11,10 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
-from functools import partial
+from functools import partial, wraps
 from itertools import pairwise
-from typing import Protocol, TypeVar
+from shlex import quote
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from offsets.day_plan import after_compaction
 from offsets.days import ONE_DAY, Day, days_of, with_next
@@ -22,7 +23,9 @@ from offsets.expired import ExpiredDay, from_text
 from offsets.manifest import Manifest
 from offsets.manifest_text import from_json, require_lists
 
+P = ParamSpec("P")
 T = TypeVar("T")
+FROM_BACKUP: Final = "Restore the day's folder from a backup."
 
 
 class LedgerReader(Protocol):
@@ -62,6 +65,17 @@ class LedgerReader(Protocol):
 
     def entry_place(self, day: date) -> str:
         """Return the path of a day's entry."""
+        ...
+
+    def replaced_place(self, day: date) -> str | None:
+        """Return the place of the folder that a day had before, as long as its entry is that one's manifest.
+
+        A run died that had exchanged the folder, before it entered the new manifest.
+        """
+        ...
+
+    def late_since_replaced(self, day: date) -> list[str]:
+        """Return the places of late files that came to a day since it had that folder."""
         ...
 
 
@@ -123,18 +137,20 @@ class Ledger:
             )
 
 
-def read_twice(read: Callable[[], T]) -> T:
-    """Read without the lock, and read a second time before a broken chain is reported.
+def read_twice(read: Callable[P, T]) -> Callable[P, T]:
+    """Make a function that reads without the lock read again before it reports a broken chain.
 
     A rebuild may exchange a day's folder meanwhile: then a manifest and its list are of two versions.
-
-    Raises:
-        DayExists, LedgerBroken: the chain is broken at the second read too.
     """
-    try:
-        return read()
-    except (DayExists, LedgerBroken):
-        return read()
+
+    @wraps(read)
+    def twice(*arguments: P.args, **named: P.kwargs) -> T:
+        try:
+            return read(*arguments, **named)
+        except (DayExists, LedgerBroken):
+            return read(*arguments, **named)
+
+    return twice
 
 
 def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
@@ -150,7 +166,14 @@ def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
     place = reader.manifest_place(day)
     if text is None:
         raise _no_manifest(reader, day)
-    manifest = from_json(text, place, partial(reader.offset_lists, day))
+    try:
+        manifest = from_json(text, place, partial(reader.offset_lists, day))
+    except LedgerBroken as broken:
+        if "format" in broken.facts:
+            raise
+        do = FROM_BACKUP if _is_oldest(reader, day) else broken.do
+        do = _copy_or_rebuild(reader, day) or do
+        raise LedgerBroken(expected=broken.expected, found=broken.found, do=do) from None
     if manifest.day.date != day:
         raise LedgerBroken(
             expected=f"the manifest of {day} at {place}",
@@ -175,6 +198,59 @@ def read_intact(reader: LedgerReader, day: date) -> Manifest | None:
             raise
         return None
     return manifest
+
+
+def read_entry(reader: LedgerReader, day: date) -> Manifest | None:
+    """Read the manifest that a day's entry holds, without the sets that it names; None if it is damaged."""
+    text = reader.entry_text(day)
+    try:
+        manifest = from_json(text or b"", reader.entry_place(day), partial(reader.offset_lists, day))
+    except LedgerBroken:
+        return None
+    return manifest if manifest.day.date == day else None
+
+
+def read_whole_entry(reader: LedgerReader, day: date) -> Manifest | None:
+    """Read the manifest that a day's entry holds, and the sets that it names; None if they are not whole.
+
+    None too if it is of the folder that the day had before, whose files have other names.
+    """
+    manifest = None if reader.replaced_place(day) else read_entry(reader, day)
+    try:
+        if manifest:
+            require_lists(manifest)
+    except LedgerBroken:
+        return None
+    return manifest
+
+
+def copies_of(reader: LedgerReader, days: Iterable[date]) -> str:
+    """Return the advice to copy the manifests of days from the ledger; empty if none is whole there.
+
+    Where a run died before it entered the new manifest, it is to put the folder of before back.
+    """
+    there = [day for day in days if reader.has_day(day)]
+    copies = [
+        f"`cp {quote(reader.entry_place(day))} {quote(reader.manifest_place(day))}`"
+        for day in there
+        if read_whole_entry(reader, day)
+    ]
+    moves = [command for day in there for command in _put_back(reader, day)]
+    steps = [f"Copy the manifest from the ledger: {' and '.join(copies)}"] if copies else []
+    steps += [f"Put the folder back that a dead run replaced: {' and then '.join(moves)}"] if moves else []
+    return f"{'. '.join(steps)}, then try again." if steps else ""
+
+
+def _put_back(reader: LedgerReader, day: date) -> tuple[str, ...]:
+    """Return the commands that put the folder back that a day had before, if a run died just after."""
+    before, now = reader.replaced_place(day), reader.manifest_place(day).rpartition("/")[0]
+    if before is None:
+        return ()
+    aside = f"{before.rpartition('/')[0]}/damaged"
+    moves: list[tuple[str, ...]] = [(now, aside), (before, now)]
+    if late := reader.late_since_replaced(day):
+        moves.insert(0, (*late, before))
+    return tuple(f"`mv {' '.join(map(quote, places))}`" for places in moves)
 
 
 def read_ledger(reader: LedgerReader) -> Ledger:
@@ -251,21 +327,38 @@ def kept_days(reader: LedgerReader) -> tuple[list[date], ExpiredDay | None]:
     Raises:
         LedgerBroken: an entry that is read for it is damaged.
     """
-    expired = last_expired(reader)
-    return [day for day in reader.days() if not expired or day > expired.day.date], expired
+    days = reader.days()
+    expired = last_expired(reader, days)
+    return [day for day in days if not expired or day > expired.day.date], expired
 
 
-def last_expired(reader: LedgerReader) -> ExpiredDay | None:
+def last_expired(reader: LedgerReader, days: Sequence[date] | None = None) -> ExpiredDay | None:
     """Return the last day that has expired; days expire in order, so that few entries show it.
+
+    It is the day before the oldest of the `days` that have a folder, or that one, which is to be removed
+    still. Where neither shows it, a folder was lost, or came back, and a bisection finds it.
 
     Raises:
         LedgerBroken: one of these entries is damaged.
     """
     entries = reader.entries()
-    if not entries or read_expired(reader, entries[0]) is None:
+    if not entries or (reader.has_day(entries[0]) and read_expired(reader, entries[0]) is None):
+        return None
+    oldest = bisect_left(entries, next(iter(reader.days() if days is None else days), date.max))
+    for at in (oldest, oldest - 1):
+        expired = read_expired(reader, entries[at]) if 0 <= at < len(entries) else None
+        if expired and not any(read_expired(reader, day) for day in entries[at + 1 : at + 2]):
+            return expired
+    if read_expired(reader, entries[0]) is None:
         return None
     until = bisect_left(entries, True, key=lambda day: read_expired(reader, day) is None)
     return read_expired(reader, entries[until - 1])
+
+
+def first_kept(reader: LedgerReader) -> date:
+    """Return the first date that has not expired."""
+    expired = last_expired(reader)
+    return expired.day.date + ONE_DAY if expired else date.min
 
 
 def read_expired(reader: LedgerReader, day: date) -> ExpiredDay | None:
@@ -381,8 +474,15 @@ def check_link(before: Manifest | ExpiredDay, after: Manifest) -> None:
         raise _not_linked(
             f"{before.day.date} ends at {before.day.end}, {after.day.date} starts at {after.day.start}"
         )
-    if not after.consumed.continues(before.next.without(*after.accepted.loss)):
+    if before.next and not after.consumed.continues(before.next.without(*after.accepted.loss)):
         raise _not_linked(f"{after.day.date} did not start from the checkpoint of {before.day.date}")
+    for loss in after.accepted.loss:
+        part = before.next and before.next.of(loss.partition)
+        if part and loss.unsettled not in (None, left := len(part.unsettled(loss.until_offset))):
+            raise _not_linked(
+                f"{after.day.date} lost {loss.unsettled} offsets in {loss}, "
+                f"of which {before.day.date} left {left} unsettled"
+            )
     if (
         before.earlier is not None
         and after.earlier is not None
@@ -418,13 +518,25 @@ def _not_linked(found: str) -> LedgerBroken:
 
 
 def _no_manifest(reader: LedgerReader, day: date) -> DayExists:
-    days = reader.days()
     again = f"build that day again first (`run --date {day} --force`), or restore it from a backup"
-    if day == days[0] and len(days) > 1:  # it cannot be rebuilt: no day before it records where it began
+    if _is_oldest(reader, day):
         again = "restore it from a backup"
     return DayExists(
         expected=f"{day} to be absent or committed by kafka-daily",
         found=f"its folder without {reader.manifest_place(day)}",
-        do=f"If its manifest was lost, {again}. If somebody else made that folder, move it away, then run "
+        do=_copy_or_rebuild(reader, day)
+        or f"If its manifest was lost, {again}. If somebody else made that folder, move it away, then run "
         "the day.",
     )
+
+
+def _copy_or_rebuild(reader: LedgerReader, day: date) -> str:
+    copies = copies_of(reader, [day])
+    again = "" if _is_oldest(reader, day) else f" Or build that day again first (`run --date {day} --force`)."
+    return copies and copies + again
+
+
+def _is_oldest(reader: LedgerReader, day: date) -> bool:
+    """Return whether a day cannot be rebuilt without its manifest: none before it records where it began."""
+    days = reader.days()
+    return day == days[0] and len(days) > 1

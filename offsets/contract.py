@@ -68,3 +68,9 @@ class Accepted:
     """New partitions that begin above offset 0, each as a sentence (`--accept-start`)."""
     loss: tuple[LostOffsets, ...] = ()
     """Offsets that Kafka lost before a day settled them (`--accept-loss`)."""
+
+    @property
+    def lost_offsets(self) -> int | None:
+        """How many unsettled offsets were lost; None if a manifest up to format 3 does not say."""
+        counts = [loss.unsettled for loss in self.loss]
+        return None if None in counts else sum(filter(None, counts))

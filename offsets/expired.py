@@ -2,6 +2,7 @@
 
 Pure. The counts, their digests and the next checkpoint stay, so that the chain goes on from it and each
 offset keeps its verdict. A set of offsets stands in the text, however long: no file lies beside it.
+Of a day whose manifest was damaged, what is not known is null.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -32,27 +34,28 @@ class Removed:
     """How many Parquet files lay in the folder."""
     bytes: int
     """Their size."""
-    rows: int
+    rows: int | None
     """How many rows of the day's own run were in them, with late and invalid ones."""
-    amended: int
-    """How many rows later runs had brought there."""
+    amended: int | None
+    """How many rows later runs had brought there; null if a manifest of theirs cannot be read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpiredDay:
-    """One day that expired; the fields up to `next` are those of its manifest."""
+    """One day that expired; the fields up to `next` are those of its manifest, null if that was damaged."""
 
-    run_id: str
-    revision: int
     day: Day
-    earlier: Runs | None
-    topic: TopicIdentity
-    contract: Contract
-    accepted: Accepted
-    tally: tuple[Tally, ...]
-    causes: tuple[CauseCount, ...]
-    next: Checkpoint
-    gaps: int
+    run_id: str | None = None
+    revision: int | None = None
+    earlier: Runs | None = None
+    topic: TopicIdentity | None = None
+    contract: Contract | None = None
+    accepted: Accepted | None = None
+    tally: tuple[Tally, ...] | None = None
+    causes: tuple[CauseCount, ...] | None = None
+    next: Checkpoint | None
+    """The checkpoint from which the next day goes on; null too once a later day has expired."""
+    gaps: int | None = None
     """How many offsets of its spans Kafka did not deliver."""
     removed: Removed
     """What went with its folder."""
@@ -96,8 +99,11 @@ def from_text(text: bytes, where: str) -> ExpiredDay | None:
     Raises:
         LedgerBroken: the text is damaged, edited, or of an unknown format.
     """
-    if HEAD.encode() not in text[:100]:
-        return None
+    return _parse(text, where) if HEAD.encode() in text[:100] else None
+
+
+@lru_cache(maxsize=1)  # a run asks several times for the last expired day, whose sets may be of any length
+def _parse(text: bytes, where: str) -> ExpiredDay:
     try:
         document = json.loads(text)
         version, checksum = document.pop("expired_format"), document.pop("checksum")

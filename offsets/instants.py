@@ -22,6 +22,14 @@ def from_micros(count: int | None) -> datetime | None:
     return None if count is None else EPOCH + timedelta(microseconds=count)
 
 
+def from_stamp(timestamp: int) -> datetime | None:
+    """Return the instant of Kafka's timestamp (ms from 1970); None where no date holds it."""
+    try:
+        return from_micros(timestamp * 1000)
+    except OverflowError:
+        return None
+
+
 def millis(instant: datetime) -> int:
     """Count the milliseconds from 1970-01-01T00:00Z to an aware instant, rounded up."""
     return -(-micros(instant) // 1000)

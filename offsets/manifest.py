@@ -5,7 +5,7 @@ Pure. Constructors reject values that contradict themselves. `manifest_text` rea
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, datetime
 
@@ -34,11 +34,19 @@ class Tally:
     """The offset after the last."""
     digest: str = ""
     """The SHA-256 of exactly these offsets as ranges, since equal counts can be of other records. Empty until
-    the audit, and in a manifest of format 1."""
+    the audit, and of a day that was settled under format 1."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rows <= self.until_offset - self.from_offset:
             raise ValueError(f"{self.rows} rows cannot lie in [{self.from_offset}, {self.until_offset})")
+
+
+def tally_by_partition(tally: Iterable[Tally]) -> dict[int, list[Tally]]:
+    """Return the entries of each partition; to look through all for each would take minutes for thousands."""
+    entries: dict[int, list[Tally]] = {}
+    for entry in tally:
+        entries.setdefault(entry.partition, []).append(entry)
+    return entries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +103,8 @@ class Gaps:
     offsets: Offsets
     """The offsets that were not delivered."""
     probed: int = 0
-    """The number of ranges in which a second client found no record either: all of them, or a sample."""
+    """The number of ranges in which a second client found no record either: all of them, or a sample; none
+    that an earlier day settled and that retention removed before the look."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,15 @@ def from_json(text: bytes, where: str, read: ReadList | None = None) -> Manifest
     return manifest
 
 
+def format_of(text: bytes) -> int:
+    """Return the format of a manifest's text that `from_json` has read."""
+    return msgspec.json.decode(text, type=_Head).format_version
+
+
+class _Head(msgspec.Struct):
+    format_version: int
+
+
 def require_lists(manifest: Manifest) -> None:
     """Read each set in the list file of a manifest, and compare it with the figures in the text.
 
@@ -190,8 +199,9 @@ def _from_format_2(old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _from_format_3(old: dict[str, Any]) -> dict[str, Any]:
-    """Add the field that format 3 lacked: no columns of any day."""
-    return old | {"columns": []}
+    """Add the fields that format 3 lacked: no columns of any day, and no count of lost offsets."""
+    losses = [{**loss, "unsettled": None} for loss in old["accepted"]["loss"]]
+    return old | {"columns": [], "accepted": {**old["accepted"], "loss": losses}}
 
 
 def to_jsonable(value: object, sets: Callable[[Offsets], object] = _as_shown) -> object:

@@ -13,12 +13,15 @@ from itertools import pairwise
 
 from offsets.checkpoint import Checkpoint, PartitionCheckpoint
 from offsets.commit_log import (
+    FROM_BACKUP,
     Ledger,
     LedgerReader,
     build_first,
     check_link,
+    copies_of,
     kept_days,
     policy_of,
+    read_entry,
     read_intact,
     read_linked,
     read_manifest,
@@ -53,6 +56,9 @@ class History:
     `earlier` are the bounds of all days before it, and `before` is the manifest of the last of them. `after`
     are the manifests of the next day, of the newest day, and of days between them that brought late rows
     here. `policy` is the last recorded cleanup policy, marked if an earlier one compacted.
+
+    Where its own manifest is gone, `accepted` is what its entry in the ledger says was accepted, and `do` is
+    what helps where the neighbours do not record enough.
     """
 
     date: date
@@ -61,11 +67,18 @@ class History:
     own: Manifest | None
     after: tuple[Manifest, ...]
     policy: str | None
+    accepted: Accepted
+    do: str
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """All of these manifests, in the order of their days."""
+        return [manifest for manifest in (self.before, self.own, *self.after) if manifest]
 
     @property
     def newest(self) -> Manifest | None:
         """The lake's newest day that can be read."""
-        return self.after[-1] if self.after else self.own or self.before
+        return next(reversed(self.manifests), None)
 
     @property
     def known(self) -> bool:
@@ -111,18 +124,19 @@ class History:
             raise LedgerBroken(
                 expected=f"the days before and after {self.date} to record what it held",
                 found=f"none {'after' if self.before else 'before'} it",
-                do="Restore the day's folder from a backup.",
+                do=self.do,
             )
         before, after = self.before, self.after[0]
         if after.lossy:
             raise LedgerBroken(
                 expected=f"{after.day.date} to tell where {self.date} ended",
                 found="it accepted a loss, so it tells only where it went on",
-                do="Restore the day's folder from a backup.",
+                do=self.do,
             )
         begins = {start.partition: start.offset for start in after.first_offsets}
+        ended = before.next.without(*self.accepted.loss)
         starts = tuple(
-            before.next.of(part.partition) or _new_partition(part.partition, begins)
+            ended.of(part.partition) or _new_partition(part.partition, begins)
             for part in after.consumed.partitions
         )
         day = (
@@ -132,7 +146,7 @@ class History:
         )
         consumed = Checkpoint(topic=after.consumed.topic, partitions=starts)
         spans = tuple(map(_recorded_span, starts, after.consumed.partitions))
-        plan = self._plan(after, day, Accepted(), consumed, spans)
+        plan = self._plan(after, day, self.accepted, consumed, spans)
         return RecordedDay(plan=plan, next=after.consumed, manifest=None)
 
 
@@ -153,7 +167,8 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
         require_first(days[0], oldest.contract.first_day if oldest else None, expired)
     entered = [entry for entry in reader.entries() if not expired or entry > expired.day.date]
     if day in entered and (not days or day - days[-1] > ONE_DAY):
-        raise _two_in_a_row(day, f"no folder of {day - ONE_DAY} either" if days else "no folder of any day")
+        found = f"no folder of {day - ONE_DAY} either" if days else "no folder of any day"
+        raise _two_in_a_row(reader, day, found)
     if not days or day < days[0] or day - days[-1] > ONE_DAY * removed:
         raise ConfigError(
             expected="--force with a day that was committed",
@@ -169,7 +184,7 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     after, policies = _keep_needed(
         _read_later(reader, day, [other_day for other_day in days if other_day > day]), day
     )
-    _require_adjacent(day, own, before, after)
+    _require_adjacent(reader, day, own, before, after)
     if own:
         for first, second in pairwise([manifest for manifest in (before, own, *after[:1]) if manifest]):
             check_link(first, second)
@@ -179,7 +194,17 @@ def read_history(reader: LedgerReader, day: date, *, removed: bool = False) -> H
     require_first(min(days[0], day), first_day, expired)
     manifests = (manifest for manifest in (*linked, before, own) if manifest)
     policy = policy_of([*(manifest.cleanup_policy for manifest in manifests), *policies])
-    return History(date=day, earlier=earlier, before=before, own=own, after=after, policy=policy)
+    entry = read_entry(reader, day) if own is None else None
+    return History(
+        date=day,
+        earlier=earlier,
+        before=before,
+        own=own,
+        after=after,
+        policy=policy,
+        accepted=entry.accepted if entry else Accepted(),
+        do=FROM_BACKUP if own else copies_of(reader, [day]) or FROM_BACKUP,
+    )
 
 
 def _read_later(reader: LedgerReader, day: date, days: list[date]) -> Iterator[Manifest]:
@@ -205,15 +230,11 @@ def _keep_needed(later: Iterable[Manifest], day: date) -> tuple[tuple[Manifest, 
     """
     kept, policies = list[Manifest](), list[str | None]()
     for manifest in later:
-        if len(kept) > 1 and not _brought_rows_to(day, kept[-1]):
+        if len(kept) > 1 and not any(file.target and file.day == day for file in kept[-1].files):
             kept.pop()
         kept.append(manifest)
         policies.append(manifest.cleanup_policy)
     return tuple(kept), policies
-
-
-def _brought_rows_to(day: date, by: Manifest) -> bool:
-    return any(file.target and file.day == day for file in by.files)
 
 
 def _first_day(day: date, earlier: tuple[Day, ...], manifests: Iterable[Manifest | None]) -> date:
@@ -241,7 +262,7 @@ def _read_older(
         raise LedgerBroken(
             expected=f"all days before {day} to have a manifest, since none records the bounds of others",
             found=f"none of {lost} that can be read",
-            do=f"Restore date={lost} from a backup first.",
+            do=copies_of(reader, [lost]) or f"Restore date={lost} from a backup first.",
         )
     return read_linked(reader, older)
 
@@ -268,7 +289,8 @@ def _require_neighbours(reader: LedgerReader, day: date, days: Collection[date])
     """Check that the neighbours of a day without a manifest can be read: only they record what it held."""
     for neighbour in sorted(days):
         if abs(neighbour - day) == ONE_DAY and read_intact(reader, neighbour) is None:
-            raise _two_in_a_row(day, f"neither it nor {neighbour} has a manifest that can be read")
+            found = f"neither it nor {neighbour} has a manifest that can be read"
+            raise _two_in_a_row(reader, day, found)
 
 
 def _require_folders(reader: LedgerReader, day: date, older: list[date]) -> None:
@@ -286,7 +308,11 @@ def _require_folders(reader: LedgerReader, day: date, older: list[date]) -> None
 
 
 def _require_adjacent(
-    day: date, own: Manifest | None, before: Manifest | None, after: tuple[Manifest, ...]
+    reader: LedgerReader,
+    day: date,
+    own: Manifest | None,
+    before: Manifest | None,
+    after: tuple[Manifest, ...],
 ) -> None:
     """Check that the days directly before and after the rebuilt one are present."""
     for neighbour, step in ((before, -ONE_DAY), (next(iter(after), None), ONE_DAY)):
@@ -294,17 +320,20 @@ def _require_adjacent(
             wanted = day + step
             nearest = f"{neighbour.day.date} is the nearest"
             if own is None:
-                raise _two_in_a_row(day, nearest)
+                raise _two_in_a_row(reader, day, nearest)
             raise LedgerBroken(
                 expected=f"{wanted} to be committed beside {day}", found=nearest, do=build_first(wanted)
             )
 
 
-def _two_in_a_row(day: date, found: str) -> LedgerBroken:
+def _two_in_a_row(reader: LedgerReader, day: date, found: str) -> LedgerBroken:
+    beside = [each for each in reader.days() if abs(each - day) <= ONE_DAY]
+    copies = copies_of(reader, [each for each in beside if read_intact(reader, each) is None])
     return LedgerBroken(
         expected=f"the days beside {day} to record what it held",
         found=found,
-        do="Two days in a row are missing: restore one of them from a backup. If somebody else made the "
+        do=copies
+        or "Two days in a row are missing: restore one of them from a backup. If somebody else made the "
         f"folder of {day}, move it away instead.",
     )
 

@@ -17,6 +17,7 @@ from offsets.commit_log import Ledger
 from offsets.contract import Accepted, Contract
 from offsets.day_plan import (
     DayPlan,
+    EndFrom,
     Evidence,
     PartitionStart,
     Span,
@@ -51,6 +52,13 @@ IF_COMPACTED = (
     "run, while which the topic takes no record without a key."
 )
 """The advice if a record is gone and no run saw that the topic was compacted."""
+
+
+OVERLAP = (
+    "If none hangs and a later one is open at each run, transactions overlap: abort none. The day is settled "
+    "in a pause of their producers, or once a record here is stamped past the day and day.grace."
+)
+"""The advice if the end of a day is the end of the log, which may never be stable."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +124,7 @@ def plan_day(*, day: Day, ledger: Ledger, survey: Survey, terms: Terms, now: dat
     checkpoints = {part.partition: part for part in before.next.partitions} if before else None
     first = ledger.days[0] if ledger.days else day
     starts, spans, accepted, consumed = [], [], [], []
-    losses = _accepted_losses(before.next if before else None, survey, terms)
+    losses = _accepted_losses(day.date, before.next if before else None, survey, terms)
     for partition, surveyed in sorted(survey.partitions.items()):
         checkpoint = checkpoints.get(partition) if checkpoints else None
         if checkpoint:
@@ -220,13 +228,20 @@ def _continue(
 def _find_losses(checkpoint: Checkpoint | None, survey: Survey) -> list[LostOffsets]:
     """Return the offsets that retention removed before they were settled."""
     return [
-        LostOffsets(partition=part.partition, from_offset=part.next_from_offset, until_offset=log_start)
+        LostOffsets(
+            partition=part.partition,
+            from_offset=part.next_from_offset,
+            until_offset=log_start,
+            unsettled=len(part.unsettled(log_start)),
+        )
         for part in (checkpoint.partitions if checkpoint else ())
         if part.next_from_offset < (log_start := survey.partitions[part.partition].log_offsets.log_start)
     ]
 
 
-def _accepted_losses(checkpoint: Checkpoint | None, survey: Survey, terms: Terms) -> list[LostOffsets]:
+def _accepted_losses(
+    day: date, checkpoint: Checkpoint | None, survey: Survey, terms: Terms
+) -> list[LostOffsets]:
     """Return the lost offsets, if a person accepted exactly these.
 
     The error names all losses at once: retention may remove more while they are accepted one by one.
@@ -234,21 +249,33 @@ def _accepted_losses(checkpoint: Checkpoint | None, survey: Survey, terms: Terms
     losses = _find_losses(checkpoint, survey)
     if lost := next((loss for loss in losses if loss not in terms.accept.loss), None):
         accept = ",".join(map(str, losses))
-        offset_count = sum(loss.until_offset - loss.from_offset for loss in losses)
         raise OffsetsLost(
-            expected=f"partition {lost.partition} from offset {lost.from_offset} on, "
-            "which no day has settled",
-            found=f"a log that starts at {lost.until_offset}: {offset_count} offsets are gone"
-            + (f" in {len(losses)} partitions" if len(losses) > 1 else ""),
+            expected=f"partition {lost.partition} to hold what no day has settled, "
+            f"from offset {lost.from_offset} on",
+            found=f"a log that starts at {lost.until_offset}: {_gone(checkpoint, losses)}",
             do="What is gone cannot be settled. Raise the topic's retention; to go on without these offsets, "
-            f"in a day that is marked as lossy for ever, run it with --accept-loss {accept}.",
+            f"in a day that is marked as lossy for ever, run `--date {day} --accept-loss {accept}`.",
             partition=lost.partition,
             offset=lost.from_offset,
             log_start=lost.until_offset,
             accept=accept,
+            lost_offsets=sum(loss.unsettled or 0 for loss in losses),
         )
     _check_losses(losses, terms)
     return losses
+
+
+def _gone(checkpoint: Checkpoint | None, losses: list[LostOffsets]) -> str:
+    """Return how many unsettled offsets are gone, and of a single partition between which."""
+    count = sum(loss.unsettled or 0 for loss in losses)
+    what = f"{count:,} such offsets are gone"
+    if len(losses) > 1:
+        return f"{what} in {len(losses)} partitions"
+    part = checkpoint.of(losses[0].partition) if checkpoint else None
+    assert part is not None, "only a known partition can have lost anything"
+    gone = part.unsettled(losses[0].until_offset)
+    last = gone.until - 1
+    return f"one such offset is gone, {last}" if count == 1 else f"{what}, between {gone.first} and {last}"
 
 
 def _check_losses(losses: list[LostOffsets], terms: Terms) -> None:
@@ -374,7 +401,8 @@ def _span(checkpoint: PartitionCheckpoint, how: StartFrom, detail: str, surveyed
     part, seen = checkpoint.partition, checkpoint.seen_until
     until = max(seen, surveyed.end.offset)
     if until > surveyed.stable_after:
-        raise _not_stable(part, f"the day's end at offset {until}", surveyed.stable_after)
+        idle = surveyed.end.how is EndFrom.IDLE
+        raise _not_stable(part, f"the day's end at offset {until}", surveyed.stable_after, idle=idle)
     return Span(
         partition=part,
         from_offset=checkpoint.next_from_offset,
@@ -452,11 +480,13 @@ def _topic_changed(expected: str, found: str, more: str = "") -> TopicChanged:
     )
 
 
-def _not_stable(partition: int, wanted: str, stable: int) -> BrokerBehind:
+def _not_stable(partition: int, wanted: str, stable: int, *, idle: bool = False) -> BrokerBehind:
+    """Return the error; the log of an `idle` partition has no record past the day, so its end moves on."""
     return BrokerBehind(
         expected=f"partition {partition} to be stable up to {wanted}",
         found=f"a last stable offset of {stable}: an open transaction may still hold records of the day",
-        do="Run again when the transaction has ended; if it hangs, abort it (kafka-transactions.sh).",
+        do="Run again when the transaction has ended; if it hangs, abort it (kafka-transactions.sh)."
+        + (f" {OVERLAP}" if idle else ""),
         partition=partition,
         last_stable=stable,
     )

@@ -20,8 +20,9 @@ ADVICE: Final = {
     "without: correct one of them.",
     r"Invalid response size": "What answers there is no Kafka broker, perhaps an HTTP server: correct the "
     "port in kafka.bootstrap_servers.",
-    r"APIVERSION_QUERY|ApiVersionRequest": "What listens there does not speak Kafka in clear: correct the "
-    "port in kafka.bootstrap_servers, or kafka.security.protocol where the port speaks TLS.",
+    r"APIVERSION_QUERY|ApiVersionRequest": "What listens there hangs, or does not speak Kafka in clear: "
+    "look at the broker, or correct the port in kafka.bootstrap_servers, or kafka.security.protocol where "
+    "the port speaks TLS.",
     r"offset \d+ was readable": "The partition's leader has not caught up since it was elected: run again "
     "when its replicas are in sync.",
 }

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offsets.checkpoint import Anchor, Checkpoint, PartitionCheckpoint
+from offsets.checkpoint import Anchor, Checkpoint, LostOffsets, PartitionCheckpoint
 from offsets.contract import Accepted, Contract
 from offsets.errors import LedgerBroken
 from offsets.manifest import FORMAT_VERSION, CauseCount, FileOffsets, Gaps, Manifest
@@ -123,6 +123,20 @@ def test_the_frozen_copy_of_format_2_stays_readable() -> None:
 def test_the_frozen_copy_of_format_3_stays_readable() -> None:
     then = replace(manifests.full(), columns=())
     assert from_json((FROZEN / "manifest-format-3.json").read_bytes(), "format 3") == then
+
+
+def test_a_loss_of_format_3_does_not_say_how_many_offsets_were_lost() -> None:
+    older, now = (
+        from_json((FROZEN / f"manifest-format-{format_}.json").read_bytes(), "a day").accepted
+        for format_ in (3, 4)
+    )
+    assert (older.loss, older.lost_offsets, now.lost_offsets) == (now.loss, None, 1)
+
+
+@pytest.mark.parametrize("unsettled", [0, 3])
+def test_no_more_offsets_are_lost_than_lie_in_a_range(unsettled: int) -> None:
+    with pytest.raises(ValueError, match="cannot be lost in 0:8-10"):
+        LostOffsets(partition=0, from_offset=8, until_offset=10, unsettled=unsettled)
 
 
 def test_the_frozen_copy_of_format_4_stays_readable_and_is_what_is_written() -> None:

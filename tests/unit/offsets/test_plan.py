@@ -411,7 +411,7 @@ def test_a_checkpoint_below_the_log_start_is_lost() -> None:
     topic.retain_from(0, 7)
     with pytest.raises(OffsetsLost) as stopped:
         second_plan(topic, known)
-    says(stopped, "partition 0", "offset 5", "starts at 7", "2 offsets are gone")
+    says(stopped, "partition 0", "offset 5", "starts at 7", "2 such offsets are gone, between 5 and 6")
     assert {key: stopped.value.facts[key] for key in ("partition", "offset", "log_start")} == {
         "partition": 0,
         "offset": 5,
@@ -431,7 +431,7 @@ def test_what_many_partitions_lost_is_told_at_once_and_accepted_as_it_is_told() 
     for some in ((), lost[:1], lost[1:]):
         with pytest.raises(OffsetsLost) as stopped:
             second_plan(topic, known, replace(TERMS, accept=Accept(loss=some)))
-        says(stopped, "2 offsets are gone in 2 partitions", "--accept-loss 0:5-6,2:5-6.")
+        says(stopped, "2 such offsets are gone in 2 partitions", "--accept-loss 0:5-6,2:5-6`.")
     assert second_plan(topic, known, replace(TERMS, accept=Accept(loss=lost))).accepted.loss == lost
 
 

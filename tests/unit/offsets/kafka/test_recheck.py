@@ -96,6 +96,31 @@ def test_a_record_that_was_not_delivered_at_the_end_is_noticed(topic: MemoryTopi
         recheck(topic, plan, no_gaps(plan), short)
 
 
+@pytest.mark.parametrize("hidden, lost", [((1, 2), False), ((2, 3), True), ((3, 4), False), ((4, 5), True)])
+def test_only_gaps_that_no_day_has_settled_are_losses(
+    topic: MemoryTopic, hidden: tuple[int, int], lost: bool
+) -> None:
+    """Offset 2 is pending, 4 and 5 are new; the others were settled and are read through."""
+    plan = planned(topic)
+    before, (span,) = plan.consumed.partitions[0], plan.spans
+    begun = replace(before, seen_until=4, pending=Offsets([(2, 3)]), anchor=None)
+    again = replace(
+        plan,
+        consumed=replace(plan.consumed, partitions=(begun,)),
+        spans=(replace(span, from_offset=2, seen_until=4, reads=Offsets([(2, span.until_offset)])),),
+    )
+    gaps = [Gaps(partition=0, offsets=Offsets([hidden]))]
+    topic.retain_from(0, 6)
+    if lost:
+        with pytest.raises(OffsetsLost, match="1 offsets were not read in time"):
+            recheck(topic, again, gaps, again.consumed)
+        with pytest.raises(OffsetsLost, match="1 offsets were not read in time"):
+            prove_gaps(topic, again, gaps, "seed")
+    else:
+        recheck(topic, again, gaps, again.consumed)
+        assert prove_gaps(topic, again, gaps, "seed")[0].probed == 0
+
+
 def test_gaps_below_a_log_start_that_moved_are_losses(topic: MemoryTopic) -> None:
     plan = planned(topic)
     next_ = after_reading(topic, plan)
@@ -114,9 +139,9 @@ def test_anchors_that_retention_took_meanwhile_are_no_change(topic: MemoryTopic)
 
 def test_a_gap_of_markers_is_lawful_and_one_that_hides_a_record_is_not(topic: MemoryTopic) -> None:
     marker = Gaps(partition=0, offsets=Offsets([(5, 6)]))
-    prove_gaps(topic, "orders", [marker], "seed")
+    prove_gaps(topic, planned(topic), [marker], "seed")
     with pytest.raises(AuditFailed, match=r"no visible record in \[3, 4\)"):
-        prove_gaps(topic, "orders", [replace(marker, offsets=Offsets([(3, 4), (5, 6)]))], "seed")
+        prove_gaps(topic, planned(topic), [replace(marker, offsets=Offsets([(3, 4), (5, 6)]))], "seed")
 
 
 @pytest.mark.parametrize("count", [0, 1, PROBES, PROBES + 1])
@@ -124,7 +149,7 @@ def test_a_gap_says_how_many_of_its_ranges_were_looked_into(count: int) -> None:
     topic = MemoryTopic()
     topic.logs[0].high = 2 * count  # of which compaction took all
     gaps = Gaps(partition=0, offsets=Offsets([(2 * at, 2 * at + 1) for at in range(count)]))
-    (proved,) = prove_gaps(topic, "orders", [gaps], "seed")
+    (proved,) = prove_gaps(topic, planned(topic), [gaps], "seed")
     assert (proved.probed, proved.offsets) == (min(count, PROBES), gaps.offsets)
 
 
@@ -135,13 +160,13 @@ def test_gaps_that_lie_near_each_other_are_looked_at_together() -> None:
         topic.produce(0, b"v" * 300, at(FIRST, 1))
         topic.marker(0, at(FIRST, number % 24))
     gaps = Gaps(partition=0, offsets=Offsets([(2 * at + 1, 2 * at + 2) for at in range(PROBES)]))
-    (proved,) = prove_gaps(topic, "orders", [gaps], "seed")
+    (proved,) = prove_gaps(topic, planned(topic), [gaps], "seed")
     assert proved.probed == PROBES
     assert topic.asked.count("records") < 10
     for hidden in (0, 2 * PROBES - 2):
         more = replace(gaps, offsets=gaps.offsets | Offsets.between(hidden, hidden + 1))
         with pytest.raises(AuditFailed, match=f"one at offset {hidden}"):
-            prove_gaps(topic, "orders", [more], "seed")
+            prove_gaps(topic, planned(topic), [more], "seed")
 
 
 def test_gaps_farther_apart_than_the_first_look_reaches_are_looked_at_together_too() -> None:
@@ -153,12 +178,12 @@ def test_gaps_farther_apart_than_the_first_look_reaches_are_looked_at_together_t
             topic.produce(0, b"v" * 100, at(FIRST, 1))
         offsets.append(topic.marker(0, at(FIRST, 1)))
     gaps = Gaps(partition=0, offsets=Offsets([(each, each + 1) for each in offsets]))
-    prove_gaps(topic, "orders", [gaps], "seed")
+    prove_gaps(topic, planned(topic), [gaps], "seed")
     assert topic.asked.count("records") < 10
     for hidden in (offsets[0] - 1, offsets[-1] - 1):
         more = replace(gaps, offsets=gaps.offsets | Offsets.between(hidden, hidden + 1))
         with pytest.raises(AuditFailed, match=f"one at offset {hidden}"):
-            prove_gaps(topic, "orders", [more], "seed")
+            prove_gaps(topic, planned(topic), [more], "seed")
 
 
 def test_gaps_among_large_records_are_looked_at_alone(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,7 +192,7 @@ def test_gaps_among_large_records_are_looked_at_alone(monkeypatch: pytest.Monkey
     for number in range(100):
         topic.produce(0, b"v" * 200_000, at(FIRST, 1))
         topic.marker(0, at(FIRST, number % 24))
-    seen: list[SeenRecord] = []
+    plan, seen = planned(topic), list[SeenRecord]()
     records_of = topic.records_of
 
     def noted(name: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
@@ -177,14 +202,14 @@ def test_gaps_among_large_records_are_looked_at_alone(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(topic, "records_of", noted)
     gaps = Gaps(partition=0, offsets=Offsets([(2 * at + 1, 2 * at + 2) for at in range(100)]))
-    prove_gaps(topic, "orders", [gaps], "seed")
+    prove_gaps(topic, plan, [gaps], "seed")
     assert len(seen) < NEAR
 
 
 def test_of_very_many_gaps_a_sample_is_looked_at_that_differs_from_run_to_run(
     topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[int] = []
+    plan, looked = planned(topic), list[int]()
 
     def nothing(name: str, wanted: Mapping[int, Stretch]) -> dict[int, list[SeenRecord]]:
         looked.extend(each.from_ for each in wanted.values())
@@ -192,8 +217,38 @@ def test_of_very_many_gaps_a_sample_is_looked_at_that_differs_from_run_to_run(
 
     monkeypatch.setattr(topic, "records_of", nothing)
     many = Gaps(partition=0, offsets=Offsets([(at, at + 1) for at in range(0, 400 * PROBES, 200)]))
-    prove_gaps(topic, "orders", [many], "one")
+    prove_gaps(topic, plan, [many], "one")
     first, looked[:] = set(looked), []
-    prove_gaps(topic, "orders", [many], "another")
+    prove_gaps(topic, plan, [many], "another")
     assert len(first) == len(set(looked)) == PROBES
     assert first != set(looked)
+
+
+def test_a_gap_that_was_looked_into_may_leave_together_with_a_settled_one() -> None:
+    """A settled gap of one partition left, and with it the proved ones of another counted as lost."""
+    topic, gaps = MemoryTopic(2), list[Gaps]()
+    for partition in range(2):
+        offsets = []
+        for _ in range(2):
+            for _ in range(2 * NEAR):
+                topic.produce(partition, b"v" * 10_000, at(FIRST, 1))
+            offsets.append(topic.marker(partition, at(FIRST, 1)))
+        gaps.append(Gaps(partition=partition, offsets=Offsets([(each, each + 1) for each in offsets])))
+    plan = planned(topic)
+    (span, *spans), (part, *parts) = plan.spans, plan.consumed.partitions
+    until = span.until_offset
+    settled = replace(part, seen_until=until, pending=Offsets([(0, 1)]), anchor=None)
+    reread = replace(span, from_offset=0, seen_until=until, reads=Offsets([(0, until)]))
+    again = replace(
+        plan, consumed=replace(plan.consumed, partitions=(settled, *parts)), spans=(reread, *spans)
+    )
+    asked = topic.asked.count("records")
+
+    def take_a_settled_and_a_proved_gap(question: str) -> None:
+        if topic.asked.count("records") == asked + 2:
+            topic.retain_from(0, until)
+            topic.retain_from(1, 2 * NEAR + 1)
+
+    topic.before = take_a_settled_and_a_proved_gap
+    assert [gap.probed for gap in prove_gaps(topic, again, gaps, "seed")] == [1, 2]
+    assert topic.asked.count("records") == asked + 3
