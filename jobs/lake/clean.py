@@ -9,13 +9,17 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import datetime
 
+import structlog
+
 from jobs.lake.expiry import finish_expiry
 from jobs.lake.ledger import enter_days, replaced_days
-from jobs.lake.names import REMOVED, STAGING_NAME
+from jobs.lake.names import REMOVED, STAGED_DAY, STAGING_NAME, staged_day
 from jobs.lake.port import Lake, LockHolder, Orphan
 from jobs.lake.status import is_alive
-from offsets.commit_log import kept_days
+from offsets.commit_log import kept_days, read_intact
 from offsets.errors import StoreFailed
+
+log = structlog.get_logger(__name__)
 
 
 def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]:
@@ -34,6 +38,19 @@ def orphans(lake: Lake, unchanged_since: datetime | None = None) -> list[Orphan]
     ]
 
 
+def _is_needed(lake: Lake, orphan: Orphan) -> bool:
+    """Return whether an orphan holds the folder that a day had before, whose new manifest is damaged.
+
+    The day has no folder between the commands that put that one back.
+    """
+    day = staged_day(orphan.name)
+    place = lake.place(f"{STAGING_NAME}/{orphan.name}/{STAGED_DAY}")
+    if day is None or lake.replaced_place(day) != place or read_intact(lake, day):
+        return False
+    log.warning("kept: the manifest of the folder that took its place is damaged", folder=place, day=str(day))
+    return True
+
+
 def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = None) -> list[Orphan]:
     """Remove all orphans, or only those last changed before an instant, and return them.
 
@@ -47,7 +64,7 @@ def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = Non
         finish_expiry(lake, holder.run_id)
         if replaced := list(replaced_days(lake, kept_days(lake)[0])):
             enter_days(lake, replaced)  # an orphan that names such a day is what the next run knows it by
-        found_orphans = orphans(lake, unchanged_since)
+        found_orphans = [orphan for orphan in orphans(lake, unchanged_since) if not _is_needed(lake, orphan)]
         # remains of an earlier removal come first: they have the name that another orphan is renamed to
         for orphan in sorted(found_orphans, key=lambda orphan: not orphan.name.startswith(REMOVED)):
             lake.discard(f"{STAGING_NAME}/{orphan.name}")

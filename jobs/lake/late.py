@@ -8,13 +8,14 @@ a day is its own manifest, plus the files that later manifests list for it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 
-from jobs.lake.ledger import first_kept
+from jobs.lake.files import awaits_rename
 from jobs.lake.names import brought_by, in_day, parent
 from jobs.lake.port import Lake
-from offsets.errors import NotPublished, StoreFailed
+from jobs.lake.refusals import not_published
+from offsets.commit_log import first_kept
 from offsets.manifest import DataFile, Manifest
 
 
@@ -25,15 +26,20 @@ def late_moves(manifest: Manifest) -> Iterator[tuple[DataFile, str, str]]:
             yield file, in_day(manifest.day.date, file.path), file.target
 
 
-def amended_by(lake: Lake, day: date) -> list[str]:
-    """List the files that a day's run brought to earlier days."""
-    return [ref for ref in lake.late_files(lake.days(), day, None) if brought_by(ref) == day]
+def amended_by(lake: Lake, day: date, into: Iterable[date]) -> list[str]:
+    """List the files that a day's run brought to some earlier days."""
+    return [ref for ref in lake.late_files(into, day, None) if brought_by(ref) == day]
+
+
+def is_unfinished(lake: Lake, source: str, target: str) -> bool:
+    """Return whether a late file still lies in the folder of its run's day, or has its earlier name."""
+    return lake.stat(source) is not None or awaits_rename(lake, source, target)
 
 
 def unfinished_moves(lake: Lake, newest: Manifest) -> Iterator[str]:
-    """Yield the targets of late files that still lie in the folder of the day whose run wrote them."""
+    """Yield the targets of late files that have not reached their days, or not under that name."""
     for _, source, target in late_moves(newest):
-        if lake.stat(source):
+        if is_unfinished(lake, source, target):
             yield target
 
 
@@ -53,7 +59,7 @@ def finish_moves(lake: Lake, manifest: Manifest, *, rebuilding: bool = False) ->
         LedgerBroken: a late file is at neither place, or another file is at its target.
     """
     amended: Counter[date] = Counter()
-    try:
+    with not_published(f"the late rows of {manifest.day.date} to reach their days"):
         kept_from = first_kept(lake)
         for file, source, target in late_moves(manifest):
             if file.day and file.day < kept_from:
@@ -62,16 +68,12 @@ def finish_moves(lake: Lake, manifest: Manifest, *, rebuilding: bool = False) ->
                 continue
             if lake.bring(source, target) and file.day:
                 amended[file.day] += file.rows
-    except StoreFailed as refused:
-        raise NotPublished(
-            expected=f"the late rows of {manifest.day.date} to reach their days",
-            found=f"{refused.found} when trying {refused.expected}",
-            do="The day is committed and nothing is lost. Mend the store, then run the day again.",
-        ) from refused
     return dict(sorted(amended.items()))
 
 
 def _can_move(lake: Lake, source: str, target: str) -> bool:
     """Return whether a late file is there, and so is its day, without another file in its place."""
     entries = {lake.stat(source), lake.stat(target)} - {None}
+    if not entries:
+        return awaits_rename(lake, source, target)
     return len(entries) == 1 and lake.stat(parent(target)) is not None

@@ -8,21 +8,13 @@ was lost.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from contextlib import suppress
 from datetime import date
 
-from jobs.lake.names import REMOVED, entry_ref, in_day
+from jobs.lake.names import entry_ref, in_day, staged_day
 from jobs.lake.port import Lake
-from offsets.commit_log import last_expired, read_expired
-from offsets.days import ONE_DAY
-from offsets.errors import NotPublished, StoreFailed
+from jobs.lake.refusals import not_published
+from offsets.commit_log import read_expired, read_intact
 from offsets.manifest_text import MANIFEST_NAME
-
-
-def first_kept(lake: Lake) -> date:
-    """Return the first date that has not expired."""
-    expired = last_expired(lake)
-    return expired.day.date + ONE_DAY if expired else date.min
 
 
 def is_entered(lake: Lake, day: date) -> bool:
@@ -44,14 +36,8 @@ def enter_days(lake: Lake, days: Collection[date]) -> None:
     Raises:
         NotPublished: the store refused; the days themselves are committed.
     """
-    try:
+    with not_published(f"the ledger to have the manifest of {min(days)}"):
         lake.enter(days)
-    except StoreFailed as refused:
-        raise NotPublished(
-            expected=f"the ledger to have the manifest of {min(days)}",
-            found=f"{refused.found} when trying {refused.expected}",
-            do="The day is committed and nothing is lost. Mend the store, then run the day again.",
-        ) from refused
 
 
 def not_entered(lake: Lake, days: list[date]) -> tuple[date, ...]:
@@ -71,23 +57,14 @@ def enter_missing(lake: Lake, days: Collection[date]) -> None:
         enter_days(lake, missing)
 
 
-def complete_ledger(lake: Lake, days: list[date]) -> None:
-    """Enter each committed day that a dead run, or an older version, did not enter; needs the lock.
-
-    Raises:
-        NotPublished: the store refused.
-    """
-    if late := not_entered(lake, days):
-        enter_days(lake, late)
-
-
 def replaced_days(lake: Lake, days: list[date]) -> Iterator[date]:
     """Yield the days that a rebuild replaced, and died before it entered them.
 
-    Its staging names the day until the day is entered, so that not all entries need be compared.
+    Its staging names the day until the day is entered, so that not all entries need be compared. A damaged
+    manifest does not replace its entry, which may be the copy that brings it back.
     """
-    for day in sorted({*_staged_days(lake), *days[-1:]} & set(days)):
-        if has_other_entry(lake, day) and lake.has_manifest(day):
+    for day in sorted(set(days) & {*map(staged_day, lake.staged_names()), *days[-1:]}):
+        if has_other_entry(lake, day) and read_intact(lake, day):
             yield day
 
 
@@ -113,9 +90,3 @@ def entry_problems(
 def folder_gone(lake: Lake, day: date) -> str:
     """Return the problem of a day that has an entry and no folder."""
     return f"{day}: its folder is gone; {lake.entry_place(day)} shows that it was committed"
-
-
-def _staged_days(lake: Lake) -> Iterator[date]:
-    for name in lake.staged_names():
-        with suppress(ValueError):
-            yield date.fromisoformat(name.removeprefix(REMOVED).partition(".")[0])

@@ -60,6 +60,14 @@ def entry_day(name: str) -> date | None:
     return day if name == f"{day}{ENTRY}" else None
 
 
+def staged_day(name: str) -> date | None:
+    """Return the day of which a name in staging is a run's folder; None for any other name."""
+    try:
+        return date.fromisoformat(name.removeprefix(REMOVED).partition(".")[0])
+    except ValueError:
+        return None
+
+
 def in_day(day: date, name: str) -> str:
     """Return the reference of a name below a day."""
     return f"{day_ref(day)}/{name}"
@@ -94,6 +102,21 @@ def late_source(target: str) -> str:
     """Return the name that a late file had in the folder of its run, by its reference in its day."""
     by_format_3 = last(target).startswith("late-")
     return f"_late/{target if by_format_3 else target.removesuffix(DAY_ROWS) + ASIDE}"
+
+
+def todays_name(ref: str) -> str:
+    """Return today's name of a file that a manifest names, by its path below a day or by its target."""
+    folder, name = parent(ref), last(ref)
+    if name.startswith("late-"):
+        name = f"part-{name}"
+    if folder.startswith("_"):
+        name = name.removesuffix(DAY_ROWS).removesuffix(ASIDE) + ASIDE
+    return f"{folder}/{name}" if folder else name
+
+
+def earlier_name(target: str) -> str:
+    """Return the name that a late file had in its day up to manifest format 3."""
+    return f"{parent(target)}/{last(target).removeprefix('part-')}"
 
 
 def brought_by(ref: str) -> date | None:

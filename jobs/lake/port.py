@@ -194,7 +194,7 @@ class Lake(LedgerReader, Files, Protocol):
         ...
 
     def make_days_durable(self) -> None:
-        """Make sure that all days that are visible now survive a loss of power."""
+        """Make sure that all days that are visible now survive a loss of power, with their entries."""
         ...
 
     def enter(self, days: Iterable[date]) -> None:
@@ -260,7 +260,7 @@ class Lake(LedgerReader, Files, Protocol):
         """Bring a late file to the day that it belongs to; return whether it still had to be brought.
 
         Idempotent: may be repeated after a crash or power loss at any step. The file is never without a
-        durable name.
+        durable name. A file that lies in its day under its earlier name is renamed there, in one step.
 
         Raises:
             LedgerBroken: both names are gone, or they are two different files.

@@ -19,6 +19,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Final
 
+from jobs.lake.files import awaits_rename, earlier_place
 from jobs.lake.names import (
     DAY_PREFIX,
     LATE_NAME,
@@ -32,12 +33,13 @@ from jobs.lake.names import (
     in_day,
     last,
     parent,
+    staged_day,
 )
 from jobs.lake.port import DayContents, Entry, LockHolder, Orphan
 from jobs.lake.posix_file import PosixFile
 from jobs.lake.posix_staging import BARRIER, BARRIER_NAME, PROBE_NAME, describe_orphan, discard
 from jobs.lake.refusals import store_errors
-from jobs.lake.store import NO_LINKS, Store
+from jobs.lake.store import Store
 from offsets.errors import DayExists, LakeLocked, LedgerBroken, StoreFailed
 from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME
 
@@ -95,8 +97,11 @@ class PosixLake:
         Raises:
             StoreFailed: it cannot be read, or it or its folder is a symbolic link.
         """
-        place = Path(self.manifest_place(day))
-        self.require_no_link(in_day(day, MANIFEST_NAME))
+        return self._text(in_day(day, MANIFEST_NAME))
+
+    def _text(self, ref: str) -> bytes | None:
+        self.require_no_link(ref)
+        place = self.root / ref
         with store_errors(f"read {place}"), suppress(FileNotFoundError, NotADirectoryError):
             return place.read_bytes()
         return None
@@ -123,11 +128,24 @@ class PosixLake:
 
     def entry_text(self, day: date) -> bytes | None:
         """Return a day's entry in the ledger, or None if it has none."""
-        place = Path(self.entry_place(day))
-        self.require_no_link(entry_ref(day))
-        with store_errors(f"read {place}"), suppress(FileNotFoundError, NotADirectoryError):
-            return place.read_bytes()
+        return self._text(entry_ref(day))
+
+    def replaced_place(self, day: date) -> str | None:
+        """Return the path of a day's folder in staging, as long as its manifest is the day's entry."""
+        entry = self.entry_text(day)
+        for name in self.staged_names() if entry else ():
+            folder = f"{STAGING_NAME}/{name}/{STAGED_DAY}"
+            with suppress(StoreFailed):  # a link there is nobody's day
+                if staged_day(name) == day and self._text(f"{folder}/{MANIFEST_NAME}") == entry:
+                    return self.place(folder)
         return None
+
+    def late_since_replaced(self, day: date) -> list[str]:
+        """Return the paths of late files that a day's folder has, and that the one before it had not."""
+        before = self.replaced_place(day)
+        known = {path.name for path in self._late_in(Path(before), day)} if before else set()
+        late = self._late_in(self.day_folder(day), day) if before else []
+        return sorted(str(path) for path in late if path.name not in known)
 
     def lock_holder(self) -> LockHolder | None:
         """Return who took the lock last, without taking it; None if the lock file cannot be read."""
@@ -246,7 +264,7 @@ class PosixLake:
                     file, json.dumps(asdict(holder), default=datetime.isoformat).encode(), 0
                 )
             # a dead run may have renamed a day without a sync: sync before this run continues from that day
-            self._store.sync_folder(self.root)
+            self.make_days_durable()
             try:
                 yield
             finally:
@@ -280,15 +298,19 @@ class PosixLake:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
+                nameless = "a run that is just starting, or by another program, such as a backup"
                 raise LakeLocked(
                     expected=f"{self.root} to be free",
-                    found=f"it is held by {self.lock_holder() or 'a run that is just starting'}",
-                    do="Wait for that run to end; a dead run holds nothing, so nothing need be removed.",
+                    found=f"it is held by {self.lock_holder() or nameless}",
+                    do="Wait for that to end; a dead run holds nothing, so nothing need be removed.",
                 ) from None
 
     def make_days_durable(self) -> None:
-        """Make sure that all days that are visible now survive a loss of power."""
+        """Make sure that all days that are visible now survive a loss of power, with their entries."""
         self._store.sync_folder(self.root)
+        ledger = self.root / LEDGER_NAME
+        if ledger.is_dir() and not ledger.is_symlink():
+            self._store.sync_folder(ledger)
 
     def enter(self, days: Iterable[date]) -> None:
         """Link the manifests of days into the ledger; a store without links gets copies."""
@@ -303,15 +325,9 @@ class PosixLake:
         if os.path.lexists(entry) and os.path.samestat(manifest.lstat(), entry.lstat()):
             return  # a rename of one name of a file to another one of it would leave both
         with self._new_name(entry.name) as ref:
-            new = self.root / ref
-            try:
-                self._store.system.link(manifest, new)
-            except OSError as error:
-                if error.errno not in NO_LINKS:
-                    with store_errors(f"link {manifest} to {new}"):
-                        raise
+            if self._store.try_link(manifest, self.root / ref):
                 self._write_text(ref, manifest.read_bytes())
-            self._store.move(new, entry)
+            self._store.move(self.root / ref, entry)
 
     def put(self, ref: str, text: bytes) -> None:
         """Write a small file: durable in staging, then renamed over the old one, then synced."""
@@ -394,8 +410,11 @@ class PosixLake:
         if self.has_day(day):
             self._write_text(f"{staged}/{BARRIER_NAME}", BARRIER)
             self._store.sync_folder(outer)
+            for folder in (outer.parent, self.root):  # they may have to keep a file of somebody else
+                self._store.sync_folder(folder)
             self._store.move(self.day_folder(day), outer / STAGED_DAY)
-        self._store.sync_folder(outer)
+        if outer.is_dir() and not outer.is_symlink():  # not a link, or a file, that somebody put there
+            self._store.sync_folder(outer)
         self._store.sync_folder(self.root)
 
     def _withdraw(self, source: str, target: str) -> None:
@@ -447,7 +466,8 @@ class PosixLake:
     def bring(self, source: str, target: str) -> bool:
         """Bring a late file to its day: link, sync the day's folder, unlink, sync; each step is idempotent.
 
-        The file is never without a durable name.
+        The file is never without a durable name. Where its day has it under its earlier name, which readers
+        see, a rename comes in the place of the link.
         """
         self.require_no_link(parent(target))
         at_target, at_source = self.stat(target), self.stat(source)
@@ -457,24 +477,23 @@ class PosixLake:
                 self._store.sync_folder(from_.parent)
                 self._leave(from_.parent)
             return False
-        if at_source is None or at_target not in (None, at_source):
-            day = to.parent.name.removeprefix(DAY_PREFIX)
-            raise LedgerBroken(
-                expected=f"the late file {from_}, or the same file at {to}",
-                found="neither" if at_source is None else "two files",
-                do=f"Build the day that it belongs to again (`run --date {day} --force`), or restore the "
-                "file."
-                if at_source is None
-                else "Move the one that is not as the manifest says out of the lake, or, where both are "
-                f"alike, {from_}; then run again.",
-            )
-        if at_target is None:
+        earlier, renamed = earlier_place(self, target), awaits_rename(self, source, target)
+        if at_target not in (None, at_source) or (at_source is None and not renamed):
+            raise _not_one_file(from_, to, found="neither" if at_source is None else "two files")
+        if earlier and not renamed:
+            raise _not_one_file(from_, self.root / earlier, found="two files")
+        if earlier and at_target is None:
+            self._store.move(self.root / earlier, to)
+        elif earlier:  # a loss of power left both names of a rename
+            self._store.unlink(self.root / earlier)
+        elif at_target is None:
             self._store.link(from_, to)
         self._store.sync_folder(to.parent)
-        self._store.unlink(from_)
-        self._store.sync_folder(from_.parent)
-        self._leave(from_.parent)
-        return True
+        if at_source:
+            self._store.unlink(from_)
+            self._store.sync_folder(from_.parent)
+            self._leave(from_.parent)
+        return not renamed
 
     def _leave(self, folder: Path) -> None:
         """Remove the folder of a day's late files, and the one around it, once nothing lies in them."""
@@ -487,13 +506,7 @@ class PosixLake:
 
         The probe is a link in the run's staging folder, and is removed with it, also after a kill.
         """
-        lock, probe = self.root / LOCK_NAME, self.root / staged / PROBE_NAME
-        try:
-            self._store.system.link(lock, probe)
-        except OSError as error:
-            if error.errno not in NO_LINKS:
-                with store_errors(f"link {lock} to {probe}"):
-                    raise
+        if error := self._store.try_link(self.root / LOCK_NAME, self.root / staged / PROBE_NAME):
             raise StoreFailed(
                 expected=f"hard links in {self.root}, by which late rows reach their day (late: amend)",
                 found=error.strerror or str(error),
@@ -514,6 +527,19 @@ class PosixLake:
             raise ValueError(f"{path} is no staging folder of {self.root}")
         self.require_no_link(STAGING_NAME)
         discard(self._store, path)
+
+
+def _not_one_file(source: Path, target: Path, found: str) -> LedgerBroken:
+    """Return the error of a late file that is gone, or that is another one in its day."""
+    day = target.parent.name.removeprefix(DAY_PREFIX)
+    return LedgerBroken(
+        expected=f"the late file {source}, or the same file at {target}",
+        found=found,
+        do=f"Build the day that it belongs to again (`run --date {day} --force`), or restore the file."
+        if found == "neither"
+        else "Move the one that is not as the manifest says out of the lake, or, where both are alike, "
+        f"{source}; then run again.",
+    )
 
 
 def _stat(path: Path) -> os.stat_result | None:

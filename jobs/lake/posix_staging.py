@@ -20,7 +20,13 @@ PROBE_NAME: Final = "links"
 BARRIER_NAME: Final = "not-committed.parquet"
 """A file that is no Parquet, beside a day that is put together: a reader that searches all folders for
 `*.parquet` stops with an error that names it, and does not count the rows of a day that is not committed."""
-BARRIER: Final = b"This is no Parquet. The day beside this file is not committed: read date=*/*.parquet.\n"
+BARRIER: Final = (
+    b"This is no Parquet. The day beside this file is not committed: read date=*/*.parquet.\n"
+    b"\x18\xff\xff\xff\xff\x0f"
+    b"\x06\x00\x00\x00none"
+)
+"""Its text, and an end for fastparquet, which looks for no magic number and reads beyond the buffer that any
+text makes, until it crashes: a footer of 6 bytes, whose first field has a length below zero, is an error."""
 
 
 def describe_orphan(path: Path) -> Orphan | None:

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import date, datetime
 
+from jobs.lake.earlier_formats import is_of_today
+from jobs.lake.files import earlier_place
 from jobs.lake.late import unfinished_moves
 from jobs.lake.ledger import entry_problems, not_entered
 from jobs.lake.names import in_day
@@ -34,8 +36,9 @@ class DayState:
 
     `gaps` counts offsets of its spans that Kafka did not deliver.
 
-    `rows` are the day's own, `amended` those that later runs brought to it. `lost` are the offsets that
-    Kafka lost before the day could settle them.
+    `rows` are the day's own, `amended` those that later runs brought to it. `lost` are the ranges in which
+    Kafka lost `lost_offsets` before the day could settle them; None if its manifest does not say how many. A
+    day `to_upgrade` is of an earlier manifest format, or names a file as one.
     """
 
     date: date
@@ -50,8 +53,10 @@ class DayState:
     pending: int
     gaps: int
     lost: tuple[str, ...]
+    lost_offsets: int | None
     run_id: str
     revision: int
+    to_upgrade: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,17 +83,15 @@ class Status:
     staged: tuple[str, ...]
 
 
+@read_twice
 def status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], now: datetime) -> Status:
     """Describe a lake; `due_at` returns when a day may be run."""
-    return read_twice(lambda: _status(lake, first, due_at, now))
-
-
-def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime], now: datetime) -> Status:
     ledger = read_ledger(lake)
     day, days = ledger.next_day(first), ledger.kept
     holder = lake.lock_holder()
     moves = tuple(unfinished_moves(lake, ledger.newest)) if ledger.newest else ()
-    not_brought = tuple(move for move in moves if not lake.stat(move))
+    problems = entry_problems(lake, days[0], days[-1], days) if days else ()
+    not_brought = tuple(move for move in moves if not (lake.stat(move) or earlier_place(lake, move)))
     return Status(
         lake=lake.place(""),
         days=_states(read_chain(lake), not_brought),
@@ -96,7 +99,7 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
         expired=len(ledger.days) - len(days),
         kept_from=days[0] if days else None,
         not_entered=not_entered(lake, days),
-        other_entries=tuple(_other_entries(lake, days)),
+        other_entries=tuple(problem for _, problem in problems),
         next_day=day,
         due_at=due_at(ledger, day),
         due=now >= due_at(ledger, day),
@@ -104,11 +107,6 @@ def _status(lake: Lake, first: date, due_at: Callable[[Ledger, date], datetime],
         holder_alive=is_alive(holder),
         staged=tuple(lake.staged_names()),
     )
-
-
-def _other_entries(lake: Lake, days: list[date]) -> Iterator[str]:
-    if days:
-        yield from (problem for _, problem in entry_problems(lake, days[0], days[-1], days))
 
 
 def day_states(lake: Lake) -> tuple[DayState, ...]:
@@ -165,12 +163,15 @@ class FileLocation:
 
 
 def locate_file(lake: Lake, manifest: Manifest, file: DataFile) -> FileLocation:
-    """Find the references at which a file of a manifest exists."""
-    source = in_day(manifest.day.date, file.path)
-    at_source, at_target = lake.stat(source), lake.stat(file.target) if file.target else None
+    """Find the references at which a file of a manifest exists; the target may have its earlier name."""
+    source, target = in_day(manifest.day.date, file.path), file.target
+    at_source, at_target = lake.stat(source), lake.stat(target) if target else None
+    if target and not (at_source or at_target):
+        target = earlier_place(lake, target)
+        at_target = lake.stat(target) if target else None
     return FileLocation(
         source=source if at_source else None,
-        target=file.target if at_target else None,
+        target=target if at_target else None,
         same=bool(at_source and at_target and at_source.identity == at_target.identity),
     )
 
@@ -189,8 +190,10 @@ def _state(manifest: Manifest) -> DayState:
         pending=sum(len(part.pending) for part in manifest.next.partitions),
         gaps=sum(len(gap.offsets) for gap in manifest.gaps),
         lost=tuple(str(lost) for lost in manifest.accepted.loss),
+        lost_offsets=manifest.accepted.lost_offsets,
         run_id=manifest.run_id,
         revision=manifest.revision,
+        to_upgrade=not is_of_today(manifest),
     )
 
 

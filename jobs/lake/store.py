@@ -94,10 +94,7 @@ class Store:
 
     def make_folder(self, folder: Path) -> None:
         """Make a folder and its parents, under the umask."""
-        with store_errors(f"make {folder}"):
-            for path in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
-                with suppress(FileExistsError):
-                    self.system.mkdir(path)
+        self.make_inner_folder(folder, folder.parents[-1])
 
     def make_inner_folder(self, folder: Path, outer: Path) -> None:
         """Make a folder below an existing one; a task that outlives its run must not make staging again."""
@@ -117,6 +114,17 @@ class Store:
         """Add a second name to a file; a taken name is an error."""
         with store_errors(f"link {source} to {target}"):
             self.system.link(source, target)
+
+    def try_link(self, source: Path, target: Path) -> OSError | None:
+        """Add a second name to a file; return the error of a store without hard links."""
+        with store_errors(f"link {source} to {target}"):
+            try:
+                self.system.link(source, target)
+            except OSError as error:
+                if error.errno in NO_LINKS:
+                    return error
+                raise
+        return None
 
     def unlink(self, path: Path) -> None:
         """Remove one name of a file."""

@@ -21,6 +21,7 @@ from offsets.manifest import DataFile
 class Expired:
     """How many days expired by policy until `until`, and the files, rows and bytes that went with them.
 
+    The manifests of so many were damaged that `rows` are without theirs (`uncounted`).
     The last one is `leaving` if its folder is still there, which the next run removes.
     """
 
@@ -29,6 +30,7 @@ class Expired:
     files: int = 0
     rows: int = 0
     bytes: int = 0
+    uncounted: int = 0
     leaving: bool = False
 
 
@@ -61,7 +63,8 @@ def _expired_dates(lake: Lake, chain: Chain) -> Iterator[date]:
     if chain.expired is None:
         return
     last = chain.expired.day.date
-    day = chain.expired.contract.first_day or min(lake.entries())
+    first_days = (summary.first_day for summary in chain.known.values())
+    day = next(filter(None, first_days), None) or min(lake.entries())
     while day <= last:
         yield day
         day += ONE_DAY
@@ -71,12 +74,14 @@ def _add(total: Expired, expired: ExpiredDay | None) -> Expired:
     if expired is None:
         return total
     removed = expired.removed
+    counted = removed.rows is not None and removed.amended is not None
     return Expired(
         days=total.days + 1,
         until=expired.day.date,
         files=total.files + removed.files,
-        rows=total.rows + removed.rows + removed.amended,
+        rows=total.rows + (removed.rows or 0) + (removed.amended or 0),
         bytes=total.bytes + removed.bytes,
+        uncounted=total.uncounted + (not counted),
     )
 
 

@@ -14,8 +14,18 @@ from typing import Final
 
 import pyarrow.parquet as pq
 
-from jobs.lake.files import is_link, is_success_file, sha256_and_size
-from jobs.lake.names import DAY_PREFIX, NFS, below, brought_by, day_ref, in_day, last
+from jobs.lake.files import awaits_rename, is_link, is_success_file, sha256_and_size
+from jobs.lake.names import (
+    DAY_PREFIX,
+    NFS,
+    below,
+    brought_by,
+    day_ref,
+    in_day,
+    last,
+    late_source,
+    todays_name,
+)
 from jobs.lake.port import Files, Lake
 from jobs.lake.status import FileLocation, locate_file
 from jobs.task.result import ReadBack
@@ -69,12 +79,15 @@ def locate(lake: Lake, chain: Chain, manifest: Manifest, file: DataFile) -> Name
 def _misplaced(
     lake: Lake, manifest: Manifest, file: DataFile, location: FileLocation, newest: bool
 ) -> str | None:
-    own = lake.place(in_day(manifest.day.date, file.path))
+    source = in_day(manifest.day.date, file.path)
+    own = lake.place(source)
     if file.target is None:
         return None if location.source else f"{own}: cannot be read (it is not there)"
     target = lake.place(file.target)
     if file.verdict is not Verdict.LATE or file.target.split("/")[0] != day_ref(file.day):
         return f"{own}: its manifest brings it to {target}, which is not its day's folder"
+    if not (location.source and newest) and awaits_rename(lake, source, file.target):
+        return f"{target}: has its earlier name still, since an upgrade died: run `upgrade --execute` again"
     if location.ref is None:
         return f"{target}: gone, and so is {own}, from where it is brought"
     day = manifest.day.date if location.target else file.day
@@ -105,7 +118,10 @@ def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]
             continue
         if is_success_file(lake, ref, folder):
             continue
-        by = brought_by(ref)
+        by, renamed = brought_by(ref), todays_name(ref)
+        is_named = by and below(renamed, folder) in named  # by the manifest of the day that brought it
+        if by and is_named and awaits_rename(lake, in_day(by, late_source(renamed)), renamed):
+            continue
         if by is None or by in chain.known:
             yield f"{path}: no manifest names this file"
         elif by not in chain.broken:

@@ -21,7 +21,7 @@ from offsets.day_plan import Span, is_compacted
 from offsets.days import ONE_DAY, Day, days_of
 from offsets.errors import DayExists, LedgerBroken, StoreFailed
 from offsets.expired import ExpiredDay
-from offsets.manifest import DataFile, Manifest
+from offsets.manifest import DataFile, Manifest, tally_by_partition
 from offsets.manifest_text import require_lists
 from offsets.ranges import Offsets
 from offsets.verdict import IN_FILES, Verdict
@@ -281,12 +281,10 @@ def sum_problems(manifest: Manifest) -> Iterator[str]:
     for span, lost in uncounted(manifest):
         if lost:
             yield f"{day}: {lost} offsets of partition {span.partition} have no fate"
+    tally = tally_by_partition(manifest.tally)
     for part in manifest.next.partitions:
-        counted = sum(
-            entry.rows
-            for entry in manifest.tally
-            if (entry.partition, entry.verdict) == (part.partition, Verdict.LATER_DAY)
-        )
+        entries = tally.get(part.partition, ())
+        counted = sum(entry.rows for entry in entries if entry.verdict is Verdict.LATER_DAY)
         if counted != (pending := len(part.pending)):
             yield f"{day}: {counted} rows later_day of partition {part.partition}, {pending} pending"
 
@@ -294,6 +292,7 @@ def sum_problems(manifest: Manifest) -> Iterator[str]:
 def uncounted(manifest: Manifest) -> Iterator[tuple[Span, int]]:
     """Yield each span with the number of its offsets that are neither counted nor gaps."""
     gaps = {gap.partition: gap.offsets for gap in manifest.gaps}
+    tally = tally_by_partition(manifest.tally)
     for span in manifest.spans:
-        counted = sum(entry.rows for entry in manifest.tally if entry.partition == span.partition)
+        counted = sum(entry.rows for entry in tally.get(span.partition, ()))
         yield span, len(span.reads) - counted - len(gaps.get(span.partition, Offsets()))

@@ -20,7 +20,7 @@ from jobs.verify.files import NamedFile
 from offsets.day_plan import Span
 from offsets.days import Day
 from offsets.instants import micros
-from offsets.manifest import Manifest, Tally
+from offsets.manifest import Manifest, Tally, tally_by_partition
 from offsets.ranges import Gathering, Offsets
 from offsets.verdict import IN_FILES, Verdict
 
@@ -81,8 +81,8 @@ def explain(manifest: Manifest, held: Held, expired: Mapping[int, int]) -> tuple
     went with other days: they are counted, and their offsets cannot be compared.
     """
     day, unexplained, problems = manifest.day.date, 0, list[str]()
-    for span in manifest.spans:
-        classes = _classes(manifest, span, held)
+    entries = tally_by_partition(manifest.tally)
+    for span, classes in _classes(manifest, held):
         rest = span.reads
         for name, offsets in classes.items():
             remaining = rest - offsets
@@ -92,7 +92,7 @@ def explain(manifest: Manifest, held: Held, expired: Mapping[int, int]) -> tuple
                     "too or were not read"
                 )
             rest = remaining
-        tally = {entry.verdict: entry for entry in manifest.tally if entry.partition == span.partition}
+        tally = {entry.verdict: entry for entry in entries.get(span.partition, ())}
         gone = expired.get(span.partition, 0)
         counted = gone + sum(tally[verdict].rows for verdict in COUNTED_ALONE if verdict in tally)
         unexplained += max(len(rest) - counted, 0)
@@ -113,19 +113,26 @@ def explain(manifest: Manifest, held: Held, expired: Mapping[int, int]) -> tuple
     return unexplained, problems
 
 
-def _classes(manifest: Manifest, span: Span, held: Held) -> dict[str, Offsets]:
-    """Return the offsets of one span by class, for the classes that are recorded somewhere."""
-    part = span.partition
-    gaps = next((gap.offsets for gap in manifest.gaps if gap.partition == part), Offsets())
-    known, next_ = manifest.consumed.of(part), manifest.next.of(part)
-    pending = known.pending if known else Offsets()
-    settled = span.reads.within(0, span.seen_until) - pending
-    return {
-        "gaps": gaps,
-        Verdict.ALREADY_SETTLED.value: settled - gaps,
-        Verdict.LATER_DAY.value: next_.pending if next_ else Offsets(),
-        **{verdict.value: held.get((part, verdict), Offsets()) for verdict in IN_FILES},
-    }
+def _classes(manifest: Manifest, held: Held) -> Iterator[tuple[Span, dict[str, Offsets]]]:
+    """Yield each span with its offsets by class, for the classes that are recorded somewhere."""
+    all_gaps = {gap.partition: gap.offsets for gap in manifest.gaps}
+    consumed, next_ = (
+        {part.partition: part.pending for part in checkpoint.partitions}
+        for checkpoint in (manifest.consumed, manifest.next)
+    )
+    for span in manifest.spans:
+        part = span.partition
+        gaps = all_gaps.get(part, Offsets())
+        settled = span.reads.within(0, span.seen_until) - consumed.get(part, Offsets())
+        yield (
+            span,
+            {
+                "gaps": gaps,
+                Verdict.ALREADY_SETTLED.value: settled - gaps,
+                Verdict.LATER_DAY.value: next_.get(part, Offsets()),
+                **{verdict.value: held.get((part, verdict), Offsets()) for verdict in IN_FILES},
+            },
+        )
 
 
 def _digest_mismatches(

@@ -36,7 +36,8 @@ class DayLedger:
     `rows` are in its own files, including late and invalid ones; later runs brought the `amended` ones.
     `verdicts` and the gaps add up to `offsets`; `unexplained` have no class. `gaps_proved` are proved to be
     invisible; `gaps_sampled` lie in partitions where `sampled` of `sampled_of` ranges were probed. `lost` are
-    the offsets that Kafka lost before the day settled them. `kafka` is None if Kafka was not asked.
+    the ranges in which Kafka lost `lost_offsets` before the day settled them; None if its manifest does not
+    say how many. `kafka` is None if Kafka was not asked.
     """
 
     date: date
@@ -54,6 +55,7 @@ class DayLedger:
     sampled_of: int
     unexplained: int
     lost: tuple[str, ...]
+    lost_offsets: int | None
     kafka: AgainstKafka | None
 
 
@@ -101,6 +103,7 @@ def day_ledger(
         sampled_of=sum(gap.offsets.range_count for gap in sampled),
         unexplained=unexplained,
         lost=tuple(str(lost) for lost in manifest.accepted.loss),
+        lost_offsets=manifest.accepted.lost_offsets,
         kafka=kafka,
     )
 

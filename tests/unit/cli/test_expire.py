@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -11,25 +12,15 @@ import pytest
 from jobs.lake.port import LockHolder
 from jobs.lake.posix import PosixLake
 from tests.support.command_line import document, invoke
+from tests.support.config_text import THREE_DAYS
 from tests.support.three_days import FIRST, SECOND, THIRD, a_lake
-
-CONFIG = """\
-topic: orders
-kafka: {bootstrap_servers: "127.0.0.1:1"}
-day: {zone: Europe/Amsterdam, first: 2026-03-28}
-event_time: {field: at, format: epoch_us}
-record:
-  columns: {id: string, n: bigint}
-  kafka_columns: [key]
-lake: {path: ./lake}
-"""
 
 
 @pytest.fixture
 def config(tmp_path: Path) -> Path:
     shutil.copytree(a_lake(3), tmp_path / "lake")
     path = tmp_path / "orders.yaml"
-    path.write_text(CONFIG)
+    path.write_text(THREE_DAYS)
     return path
 
 
@@ -69,6 +60,20 @@ def test_with_execute_it_removes_them_and_the_other_commands_count_them(config: 
     assert "expired by policy, and not missing: 1 day(s)" in invoke("verify", "--config", config)[1]
     code, stdout, _ = invoke("expire", "--config", config, "--before", "2027-01-01", "--execute")
     assert (code, stdout) == (0, "no day expires\n")
+
+
+def test_counts_that_went_with_a_damaged_manifest_are_told_as_unknown(config: Path) -> None:
+    lake = config.parent / "lake"
+    for copy in (lake / f"date={FIRST}/_manifest.json", lake / f"_ledger/{FIRST}.json"):
+        copy.write_bytes(copy.read_bytes()[:-9])
+    for execute in ((), ("--execute",)):
+        code, stdout, stderr = invoke("expire", "--config", config, "--before", SECOND, *execute)
+        assert code == 0
+        assert re.search(rf"{FIRST} +\? ", stdout)
+        assert "?: not known, since a manifest that counted them is damaged" in stdout
+        assert ("its counts are lost" in stderr) == bool(execute)
+    assert "without rows of 1 of these days" in invoke("verify", "--config", config)[1]
+    assert document("verify", "--config", config)[1]["expired"]["uncounted"] == 1
 
 
 def test_an_expired_day_is_refused_by_name(config: Path) -> None:

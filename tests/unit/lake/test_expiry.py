@@ -2,33 +2,41 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 import jobs.verify.run
 from jobs.config import Late
 from jobs.daily import Outcome, run_day
 from jobs.day.plan import preview
+from jobs.lake.clean import clean
 from jobs.lake.expiry import Expiring, expire, expiring
-from jobs.lake.port import LockHolder
+from jobs.lake.port import DayContents, LockHolder
 from jobs.lake.posix import PosixLake
+from jobs.lake.roll_forward import finish_last_run
 from jobs.lake.status import status
+from jobs.lake.store import System
 from jobs.rebuild import rebuild_day
+from jobs.upgrade.run import upgrade
 from jobs.verify.files import locate
 from jobs.verify.level import Level
 from jobs.verify.result import Verified
 from jobs.verify.run import verify
 from offsets.commit_log import read_chain, read_expired, read_ledger, read_manifest
-from offsets.days import midnight
-from offsets.errors import ConfigError, LedgerBroken
-from offsets.expired import from_text, to_text
-from offsets.manifest_text import MANIFEST_NAME, to_json
+from offsets.days import ONE_DAY, midnight
+from offsets.errors import ConfigError, LedgerBroken, StoreFailed, VerifyFailed
+from offsets.expired import ExpiredDay, from_text, to_text
+from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, to_json
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 from tests.support.lake import places
@@ -41,8 +49,7 @@ NOW = datetime(2026, 4, 10, tzinfo=UTC)
 HOLDER = LockHolder(run_id="expire", host="here", pid=1, since=NOW)
 
 
-@pytest.fixture
-def topic() -> MemoryTopic:
+def six_days() -> MemoryTopic:
     """Six days; each but the first brings late rows of the day before, and the last two of the first day."""
     topic = MemoryTopic(2)
     for day in DAYS:
@@ -59,11 +66,32 @@ def topic() -> MemoryTopic:
 
 
 @pytest.fixture
-def lake(tmp_path: Path, topic: MemoryTopic) -> Path:
-    """A lake of the first five days."""
+def topic() -> MemoryTopic:
+    return six_days()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A lake of the first five days, which is made once; never change it."""
+    lake = tmp_path_factory.mktemp("made") / "lake"
     for day in DAYS[:5]:
-        run(tmp_path / "lake", topic, day)
-    return tmp_path / "lake"
+        run(lake, six_days(), day)
+    return lake
+
+
+@pytest.fixture
+def lake(tmp_path: Path, made: Path) -> Path:
+    """A lake of the first five days, in which the names of one file are those of one file again."""
+    copies: dict[int, str] = {}
+
+    def copy(source: str, target: str) -> None:
+        first = copies.setdefault(Path(source).stat().st_ino, target)
+        if first == target:
+            shutil.copy2(source, target)
+        else:
+            Path(target).hardlink_to(first)
+
+    return Path(shutil.copytree(made, tmp_path / "lake", copy_function=copy))
 
 
 def run(lake: Path, topic: MemoryTopic, day: date, **changed: Any) -> Outcome:
@@ -77,7 +105,8 @@ def rebuild(lake: Path, topic: MemoryTopic, day: date, late: Late = Late.AMEND) 
 def remove(lake: Path, before: date) -> list[Expiring]:
     there = PosixLake(lake)
     with there.lock(HOLDER):
-        return expire(there, before, NOW, "expire", f"expire --before {before}")
+        ledger, _ = finish_last_run(there, "expire")
+        return expire(there, ledger, before, NOW, "expire", f"expire --before {before}")
 
 
 def look(lake: Path, topic: MemoryTopic | None = None, only: date | None = None) -> Verified:
@@ -111,7 +140,8 @@ def test_days_leave_with_all_that_lay_in_them_and_the_lake_goes_on(lake: Path, t
         left = read_expired(PosixLake(lake), day)
         assert left
         assert manifest
-        assert (left.tally, left.next, left.day) == (manifest.tally, manifest.next, manifest.day)
+        assert (left.tally, left.day) == (manifest.tally, manifest.day)
+        assert left.next == (manifest.next if day == SECOND else None)
     found = look(lake, topic)
     assert found.problems == ()
     assert (found.expired.days, found.expired.until) == (2, SECOND)
@@ -210,16 +240,136 @@ def test_a_lake_keeps_so_many_days_after_each_commit(tmp_path: Path, topic: Memo
     assert look(lake, topic).problems == ()
 
 
-def test_a_damaged_old_day_is_told_with_the_word_that_the_new_one_is_committed(
+def damage(path: Path) -> None:
+    """Change one bit in place: an entry that is a hard link changes too."""
+    text = bytearray(path.read_bytes())
+    text[len(text) // 2] ^= 1
+    path.write_bytes(text)
+
+
+def test_an_old_day_with_a_damaged_manifest_expires_with_unknown_counts(
     tmp_path: Path, topic: MemoryTopic
 ) -> None:
     lake = tmp_path / "lake"
     for day in DAYS[:4]:
         run(lake, topic, day)
-    (lake / f"date={FIRST}" / MANIFEST_NAME).write_bytes(b"{}")
-    with pytest.raises(LedgerBroken, match=f"{DAYS[4]} is committed; old days wait"):
-        run(lake, topic, DAYS[4], keep=timedelta(days=3))
-    assert run(lake, topic, DAYS[4], keep=timedelta(days=3)).already
+    damage(lake / f"date={FIRST}" / MANIFEST_NAME)
+    with capture_logs() as logs:
+        assert run(lake, topic, FIFTH, keep=timedelta(days=3)).expired == (FIRST, SECOND)
+    assert [entry["day"] for entry in logs if "cannot be read" in entry["event"]] == [str(FIRST)]
+    left = read_expired(PosixLake(lake), FIRST)
+    assert left
+    assert (left.run_id, left.tally, left.removed.rows) == (None, None, None)
+    assert left.removed.files > 0
+    found = look(lake, topic)
+    assert (found.problems, found.expired.days, found.expired.uncounted) == ((), 2, 1)
+    assert run(lake, topic, SIXTH, keep=timedelta(days=3)).expired == (THIRD,)
+    assert look(lake, topic).problems == ()
+
+
+def test_an_old_day_with_a_damaged_manifest_leaves_what_its_copy_in_the_ledger_says(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    (would, _) = expiring(PosixLake(lake), THIRD)
+    manifest = lake / f"date={FIRST}" / MANIFEST_NAME
+    copy = manifest.read_bytes()
+    manifest.unlink()
+    manifest.write_bytes(copy[:-9])
+    assert remove(lake, SECOND) == [would]
+    left = read_expired(PosixLake(lake), FIRST)
+    assert left
+    assert left.tally
+    assert look(lake, topic).problems == ()
+
+
+@pytest.mark.parametrize("second", [THIRD, SECOND], ids=["it stays", "it expires"])
+def test_days_in_a_row_with_damaged_manifests_expire(lake: Path, topic: MemoryTopic, second: date) -> None:
+    """The last of them to expire records a checkpoint only if the day after it can be read."""
+    for day in (second - ONE_DAY, second):
+        damage(lake / f"date={day}" / MANIFEST_NAME)
+    remove(lake, THIRD)
+    left = read_expired(PosixLake(lake), SECOND)
+    assert left
+    assert (left.next is None) == (second == THIRD)
+    assert not run(lake, topic, SIXTH).already
+    problems = look(lake, topic).problems
+    assert all(str(THIRD) in problem for problem in problems)
+    assert bool(problems) == (second == THIRD)
+    assert [day.date for day in remove(lake, FOURTH)] == [THIRD]
+    assert look(lake, topic).problems == ()
+
+
+def test_rows_that_a_damaged_later_day_brought_to_a_day_that_expires_are_unknown(lake: Path) -> None:
+    damage(lake / f"date={SECOND}" / MANIFEST_NAME)
+    (first,) = remove(lake, SECOND)
+    assert (first.removed.rows, first.removed.amended) == (5, None)
+
+
+def test_an_old_day_that_lost_its_file_of_long_sets_expires(
+    tmp_path: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offsets.manifest_text.LONG", 0)
+    lake = tmp_path / "lake"
+    for day in DAYS[:5]:
+        run(lake, topic, day)
+    (lake / f"date={SECOND}" / LISTS_NAME).unlink()
+    assert [day.date for day in remove(lake, THIRD)] == [FIRST, SECOND]
+    assert look(lake, topic).problems == ()
+
+
+FOREIGN = [
+    "report-of-finance.xlsx",
+    "notes/a.txt",
+    "part-mine.parquet",
+    f"part-late-{SECOND}-mine.parquet",
+    "_late/late.rows",
+    "_SUCCESS",
+]
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["", "manifest damaged"])
+@pytest.mark.parametrize("name", FOREIGN)
+def test_files_of_somebody_else_are_never_removed_with_a_day(
+    lake: Path, topic: MemoryTopic, name: str, damaged: bool
+) -> None:
+    theirs = lake / f"date={SECOND}" / name
+    theirs.parent.mkdir(exist_ok=True)
+    theirs.write_bytes(b"their only copy")
+    for day in (SECOND, THIRD) if damaged else ():
+        damage(lake / f"date={day}" / MANIFEST_NAME)
+    for command in (expiring_before, remove):
+        with pytest.raises(VerifyFailed, match=f"until then {SECOND} stays") as refused:
+            command(lake, FOURTH)
+        assert refused.value.facts["files"] == [name]
+        assert theirs.read_bytes() == b"their only copy"
+        assert folders(lake)[0] == f"date={FIRST}"
+    with pytest.raises(VerifyFailed, match=f"{SIXTH} is committed; old days wait"):
+        run(lake, topic, SIXTH, keep=timedelta(days=3))
+    assert run(lake, topic, SIXTH, keep=timedelta(days=3)).already
+    shutil.move(theirs, lake.parent / "theirs")
+    assert [day.date for day in remove(lake, FOURTH)] == [FIRST, SECOND, THIRD]
+    assert look(lake, topic).problems == ()
+
+
+def expiring_before(lake: Path, before: date) -> object:
+    return expiring(PosixLake(lake), before)
+
+
+def test_what_programs_leave_by_themselves_goes_with_a_day(lake: Path) -> None:
+    for name in ("_SUCCESS", ".nfs0000000000000001"):
+        (lake / f"date={FIRST}" / name).touch()
+    assert [day.date for day in remove(lake, SECOND)] == [FIRST]
+
+
+def test_a_manifest_of_a_newer_version_does_not_expire(lake: Path, topic: MemoryTopic) -> None:
+    manifest = lake / f"date={FIRST}" / MANIFEST_NAME
+    manifest.write_bytes(manifest.read_bytes().replace(b'"format_version": 4', b'"format_version": 5'))
+    with pytest.raises(LedgerBroken, match="Run the version of kafka-daily that wrote it"):
+        remove(lake, SECOND)
+    with pytest.raises(LedgerBroken, match=f"{SIXTH} is committed; old days wait"):
+        run(lake, topic, SIXTH, keep=timedelta(days=3))
+    assert run(lake, topic, SIXTH, keep=timedelta(days=3)).already
+    assert folders(lake)[0] == f"date={FIRST}"
 
 
 @pytest.mark.parametrize("day", [THIRD, FOURTH])
@@ -247,17 +397,68 @@ def test_a_stub_that_is_gone_or_damaged_is_told(lake: Path, topic: MemoryTopic) 
     assert look(lake).problems == ()
 
 
-def test_a_damaged_entry_of_an_expired_day_may_be_moved_away_where_it_is_not_the_last(
+def test_a_damaged_entry_of_an_expired_day_that_is_not_the_last_stops_no_run_and_may_be_moved_away(
     lake: Path, topic: MemoryTopic
 ) -> None:
     remove(lake, FOURTH)
     entry = lake / "_ledger" / f"{FIRST}.json"
     entry.write_bytes(entry.read_bytes()[:-20])
-    with pytest.raises(LedgerBroken, match=r"it may be moved away instead.* `verify` goes on naming it"):
-        run(lake, topic, SIXTH)
+    problems = look(lake).problems
+    assert problems
+    assert all(str(entry) in problem and "it may be moved away instead" in problem for problem in problems)
+    assert run(lake, topic, FIFTH).already
     entry.unlink()
     assert not run(lake, topic, SIXTH).already
     assert [str(entry) in problem for problem in look(lake).problems] == [True]
+
+
+@pytest.mark.parametrize("entries", range(3, 6))
+@pytest.mark.parametrize("other", [FIRST, SECOND])
+def test_an_entry_from_an_older_backup_amid_those_of_expired_days_stops_no_run(
+    lake: Path, topic: MemoryTopic, other: date, entries: int
+) -> None:
+    """It stopped the run that had a number of entries by which a bisection met it."""
+    entry = lake / "_ledger" / f"{other}.json"
+    manifest = entry.read_bytes()
+    remove(lake, FOURTH)
+    entry.unlink()
+    entry.write_bytes(manifest)
+    for day in (FIFTH, FOURTH)[: 5 - entries]:
+        (lake / "_ledger" / f"{day}.json").unlink()
+    assert len(PosixLake(lake).entries()) == entries
+    assert [day.date for day in read_ledger(PosixLake(lake)).days] == DAYS[:5]
+    assert not run(lake, topic, SIXTH).already
+    assert read_ledger(PosixLake(lake)).kept == [FOURTH, FIFTH, SIXTH]
+    assert {str(entry) in problem for problem in look(lake).problems} == {True}
+
+
+def test_the_folder_of_an_expired_day_that_came_back_is_none_of_the_lakes_days(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    backup = shutil.copytree(lake / f"date={FIRST}", lake.parent / "backup")
+    remove(lake, FOURTH)
+    shutil.copytree(backup, lake / f"date={FIRST}")
+    assert read_ledger(PosixLake(lake)).kept == [FOURTH, FIFTH]
+    assert not run(lake, topic, SIXTH).already
+
+
+def test_the_last_expired_day_alone_keeps_its_checkpoint_and_is_parsed_once_a_run(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove(lake, SECOND)
+    remove(lake, FOURTH)
+    left = [read_expired(PosixLake(lake), day) for day in (FIRST, SECOND, THIRD)]
+    assert [bool(expired and expired.next) for expired in left] == [False, False, True]
+    parsed, convert = list[object](), msgspec.convert
+
+    def counted(value: object, kind: type[Any], **options: Any) -> object:
+        parsed.append(kind)
+        return convert(value, kind, **options)
+
+    monkeypatch.setattr("offsets.expired.msgspec.convert", counted)
+    assert not run(lake, topic, SIXTH).already
+    assert parsed.count(ExpiredDay) <= 1
+    assert look(lake, topic).problems == ()
 
 
 def test_a_day_that_expires_while_it_is_looked_at_raises_no_alarm(
@@ -276,9 +477,9 @@ def test_a_day_that_expires_while_it_is_looked_at_raises_no_alarm(
     assert found.expired.days == 3
 
 
-def test_a_day_that_a_killed_run_left_is_no_problem_and_the_next_run_removes_it(
-    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def killed_before_the_rename(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first day expire, and its folder stay."""
+
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
@@ -286,6 +487,12 @@ def test_a_day_that_a_killed_run_left_is_no_problem_and_the_next_run_removes_it(
         patched.setattr(PosixLake, "remove", killed)
         with pytest.raises(KeyboardInterrupt):
             remove(lake, SECOND)
+
+
+def test_a_day_that_a_killed_run_left_is_no_problem_and_the_next_run_removes_it(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_before_the_rename(lake, monkeypatch)
     assert folders(lake)[0] == f"date={FIRST}"
     found = look(lake, topic)
     assert (found.problems, found.expired.days, found.expired.leaving) == ((), 1, True)
@@ -302,12 +509,14 @@ def test_an_expired_days_entry_is_small_and_holds_long_sets_in_its_text(lake: Pa
     remove(lake, SECOND)
     left = read_expired(PosixLake(lake), FIRST)
     assert left
+    assert left.next
     holes = Offsets((2 * number, 2 * number + 1) for number in range(500))
     first, *others = left.next.partitions
     first = replace(first, seen_until=2_000, pending=holes)
     long = replace(left, next=replace(left.next, partitions=(first, *others)))
     again = from_text(to_text(long), "here")
     assert again
+    assert again.next
     assert list(again.next.partitions[0].pending) == list(holes)
     assert again == long
     document = json.loads(to_text(left))
@@ -393,5 +602,197 @@ def test_the_first_day_that_stays_is_not_told_to_lean_on_an_expired_one(
 ) -> None:
     remove(lake, FOURTH)
     (lake / f"date={FOURTH}" / "_manifest.json").unlink()
+    with pytest.raises(LedgerBroken, match="Copy the manifest from the ledger"):
+        rebuild(lake, topic, FOURTH)
+    (lake / "_ledger" / f"{FOURTH}.json").unlink()
     with pytest.raises(LedgerBroken, match=r"Restore the day's folder from a backup\.$"):
         rebuild(lake, topic, FOURTH)
+
+
+def a_run(lake: Path, topic: MemoryTopic) -> None:
+    assert not run(lake, topic, SIXTH).already
+
+
+def a_rebuild(lake: Path, topic: MemoryTopic) -> None:
+    rebuild(lake, topic, THIRD)
+
+
+def a_cleaning(lake: Path, topic: MemoryTopic) -> None:
+    (lake / "_staging" / f"{FIFTH}.dead").mkdir(parents=True)
+    clean(PosixLake(lake), HOLDER)
+
+
+def an_upgrade(lake: Path, topic: MemoryTopic) -> None:
+    upgrade(pipeline(lake, topic))
+
+
+@pytest.mark.parametrize("command", [a_run, a_rebuild, a_cleaning, an_upgrade])
+def test_a_file_that_came_into_an_expired_day_before_its_folder_went_stays_and_stops_no_run(
+    lake: Path, topic: MemoryTopic, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What goes on after a kill removed it, though `expire` never does."""
+    killed_before_the_rename(lake, monkeypatch)
+    theirs = lake / f"date={FIRST}" / "report-of-finance.xlsx"
+    theirs.write_bytes(b"their only copy")
+    with capture_logs() as logs:
+        command(lake, topic)
+    assert theirs.read_bytes() == b"their only copy"
+    assert [entry["day"] for entry in logs if "an expired day stays" in entry["event"]] == [str(FIRST)]
+    for ask in (expiring_before, remove):
+        with pytest.raises(VerifyFailed, match=f"until then {FIRST} stays") as refused:
+            ask(lake, FOURTH)
+        assert refused.value.facts["files"] == [theirs.name]
+    shutil.move(theirs, lake.parent / "theirs")
+    assert [day.date for day in remove(lake, THIRD)] == [SECOND]
+    assert folders(lake)[0] == f"date={THIRD}"
+    assert look(lake, topic).problems == ()
+
+
+def test_a_file_that_came_just_before_an_expired_days_folder_went_is_kept_in_staging(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = PosixLake.remove
+
+    def removed(self: PosixLake, staged: str, day: date) -> None:
+        (lake / f"date={day}" / "theirs.txt").write_text("theirs")
+        real(self, staged, day)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PosixLake, "remove", removed)
+        remove(lake, SECOND)
+    assert not run(lake, topic, SIXTH).already
+    (theirs,) = lake.glob("_staging/*/day/theirs.txt")
+    assert theirs.read_text() == "theirs"
+    remove(lake, THIRD)
+    assert theirs.exists()
+    assert look(lake, topic).problems == ()
+    clean(PosixLake(lake), HOLDER)
+    assert PosixLake(lake).staged_names() == []
+
+
+def test_what_a_rebuild_kept_in_staging_for_somebody_else_outlives_its_day(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = PosixLake.replace
+
+    def replaced(self: PosixLake, staged: str, day: date, contents: DayContents) -> None:
+        (lake / f"date={day}" / "theirs.txt").write_text("theirs")
+        real(self, staged, day, contents)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PosixLake, "replace", replaced)
+        rebuild(lake, topic, FIRST)
+    (theirs,) = lake.glob("_staging/*/day/theirs.txt")
+    remove(lake, SECOND)
+    assert not run(lake, topic, SIXTH).already
+    assert theirs.read_text() == "theirs"
+
+
+@pytest.mark.parametrize(
+    "name", ["removed.{}.dead/day", "{}.dead/day -> theirs/day", "{}.dead -> theirs", "{}.dead -> nowhere"]
+)
+def test_what_is_left_of_an_expired_day_in_staging_goes_without_a_look_behind_it(
+    lake: Path, topic: MemoryTopic, name: str
+) -> None:
+    """A removal that had begun ends, whatever it has left; and a link goes as a link."""
+    remove(lake, SECOND)
+    theirs = lake.parent / "theirs" / "day"
+    theirs.mkdir(parents=True)
+    (theirs / "theirs.txt").write_text("theirs")
+    place, _, link = name.format(FIRST).partition(" -> ")
+    staged = lake / "_staging" / place
+    staged.parent.mkdir(parents=True)
+    staged.symlink_to(lake.parent / link) if link else shutil.copytree(theirs, staged)
+    assert not run(lake, topic, SIXTH).already
+    assert PosixLake(lake).staged_names() == []
+    assert (theirs / "theirs.txt").read_text() == "theirs"
+
+
+def test_a_file_in_staging_with_the_name_of_an_expired_day_stops_no_run(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """Each run, and `clean` too, ended with a sync that the store refused."""
+    remove(lake, SECOND)
+    (lake / "_staging").mkdir(exist_ok=True)
+    (lake / "_staging" / f"{FIRST}.txt").write_text("theirs")
+    assert not run(lake, topic, SIXTH).already
+    clean(PosixLake(lake), HOLDER)
+    assert PosixLake(lake).staged_names() == []
+
+
+class OpensNoLink(System):
+    """A link leads to a folder that this user may not open."""
+
+    def open(self, path: Path, flags: int, mode: int = 0o777) -> int:
+        if path.is_symlink():
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return super().open(path, flags, mode)
+
+
+def test_a_link_in_staging_to_a_closed_folder_stops_no_run(lake: Path, topic: MemoryTopic) -> None:
+    """Each run ended with a sync that was refused behind it."""
+    remove(lake, SECOND)
+    (lake / "_staging").mkdir(exist_ok=True)
+    (lake / "_staging" / f"{FIRST}.link").symlink_to(lake.parent)
+    assert not run_day(pipeline(lake, topic, late=Late.AMEND, system=OpensNoLink()), SIXTH).already
+    assert PosixLake(lake).staged_names() == []
+
+
+def test_an_expired_day_that_cannot_be_listed_stays_and_stops_no_run(
+    lake: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed_before_the_rename(lake, monkeypatch)
+    real = PosixLake.files_below
+
+    def refused(self: PosixLake, ref: str) -> Any:
+        if ref == f"date={FIRST}":
+            raise StoreFailed(
+                expected=f"to list {ref}", found="Input/output error (EIO)", do="Look at the disk."
+            )
+        return real(self, ref)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PosixLake, "files_below", refused)
+        with capture_logs() as logs:
+            assert not run(lake, topic, SIXTH).already
+        assert [entry["files"] for entry in logs if "an expired day stays" in entry["event"]] == [
+            [f"Input/output error (EIO) when trying to list date={FIRST}"]
+        ]
+        with pytest.raises(StoreFailed):
+            remove(lake, FOURTH)
+    assert folders(lake)[0] == f"date={FIRST}"
+
+
+def test_a_file_that_cannot_be_opened_stops_an_expiry_by_its_name(
+    lake: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That ended it as a bug of ours."""
+    (own,) = (lake / f"date={FIRST}").glob("part-2*.parquet")
+    real = PosixLake.open_file
+
+    def refused(self: PosixLake, ref: str) -> Any:
+        if ref.endswith(own.name):
+            raise PermissionError(13, "Permission denied")
+        return real(self, ref)
+
+    monkeypatch.setattr(PosixLake, "open_file", refused)
+    with pytest.raises(StoreFailed, match=own.name):
+        remove(lake, SECOND)
+    assert folders(lake)[0] == f"date={FIRST}"
+
+
+@pytest.mark.parametrize("harm", ["a link", "nothing there"])
+def test_a_link_in_the_place_of_an_own_file_stops_an_expiry_and_the_advice_works(
+    lake: Path, topic: MemoryTopic, harm: str
+) -> None:
+    """One that led nowhere ended it as a bug of ours, each night."""
+    (own,) = (lake / f"date={FIRST}").glob("part-2*.parquet")
+    theirs = lake.parent / "theirs"
+    own.rename(theirs) if harm == "a link" else own.unlink()
+    own.symlink_to(theirs)
+    with pytest.raises(StoreFailed, match="Remove the link"):
+        remove(lake, SECOND)
+    own.unlink()
+    assert [day.date for day in remove(lake, SECOND)] == [FIRST]
+    assert theirs.exists() == (harm == "a link")
+    assert look(lake, topic).problems == ()

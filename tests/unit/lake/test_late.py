@@ -14,6 +14,7 @@ from jobs.config import Late
 from jobs.daily import run_day
 from jobs.day.plan import make_plan
 from jobs.lake.late import finish_moves, has_unfinished_moves, late_moves
+from jobs.lake.names import earlier_name
 from jobs.lake.posix import PosixLake
 from jobs.lake.status import amendments
 from jobs.lake.store import System
@@ -136,6 +137,46 @@ def test_moves_are_finished_before_the_next_day_is_planned(lake: Path, topic: Me
 
 def _no_late_rows(lake: Path) -> None:
     assert not list(lake.glob("date=*/_late/**/*.rows"))
+
+
+def under_earlier_names(lake: Path, manifest: Manifest, copied: bool) -> list[Path]:
+    """Put the late files that wait into their days under earlier names too, as an upgrade leaves them."""
+    paths = []
+    for _, source, target in late_moves(manifest):
+        paths.append(lake / earlier_name(target))
+        if copied:
+            shutil.copy(lake / source, paths[-1])
+        else:
+            paths[-1].hardlink_to(lake / source)
+    return paths
+
+
+@pytest.mark.parametrize("copied", [False, True], ids=["links", "a copy of the lake"])
+def test_a_late_file_that_its_day_has_under_its_earlier_name_is_renamed_there(
+    lake: Path, topic: MemoryTopic, copied: bool
+) -> None:
+    """A link beside it would show its rows twice, and they did not come just now."""
+    newest = unmoved(lake, topic)
+    earlier = under_earlier_names(lake, newest, copied)
+    assert run_day(pipeline(lake, topic, late=Late.AMEND), THIRD).amended == {}
+    assert not [path for path in earlier if path.exists()]
+    found = places(lake)
+    assert (found[0, 6], found[0, 7]) == (amended(FIRST), amended(SECOND))
+    assert not has_unfinished_moves(PosixLake(lake), newest)
+
+
+def test_another_file_under_the_earlier_name_stops_the_move_and_the_advice_works(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    newest = unmoved(lake, topic)
+    earlier, _ = under_earlier_names(lake, newest, copied=True)
+    earlier.write_bytes(b"another")
+    with pytest.raises(LedgerBroken, match="two files") as stopped:
+        finish_moves(PosixLake(lake), newest)
+    assert str(earlier) in str(stopped.value)
+    earlier.rename(lake.parent / "aside")
+    finish_moves(PosixLake(lake), newest)
+    assert places(lake)[0, 6] == amended(FIRST)
 
 
 @pytest.mark.parametrize("found", ["neither", "two files"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
+import subprocess
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -20,12 +23,12 @@ from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.commit_log import read_ledger
-from offsets.errors import LedgerBroken
-from offsets.manifest_text import MANIFEST_NAME
+from offsets.errors import DayExists, LedgerBroken
+from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME
 from tests.support.lake import places
 from tests.support.local_engine import LocalEngine, pipeline
 from tests.support.memory_topic import MemoryTopic
-from tests.support.three_days import FIRST, SECOND, THIRD, three_days
+from tests.support.three_days import FIRST, SECOND, THIRD, orders, three_days
 
 DAYS = (FIRST, SECOND, THIRD)
 FOURTH = date(2026, 3, 31)
@@ -113,6 +116,83 @@ def test_a_newest_day_that_is_lost_is_told_by_all_and_comes_back_as_they_advise(
     assert places(lake) == before
     assert problems(lake) == ()
     assert entry(lake, THIRD).samefile(manifest(lake, THIRD))
+
+
+Damage = Callable[[Path, date], None]
+
+
+def unlink(lake: Path, day: date) -> None:
+    manifest(lake, day).unlink()
+
+
+def cut(lake: Path, day: date) -> None:
+    """Damage a manifest whose entry is a copy."""
+    text = manifest(lake, day).read_bytes()
+    manifest(lake, day).unlink()
+    manifest(lake, day).write_bytes(text[:-9])
+
+
+@pytest.mark.parametrize("damage", [unlink, cut])
+@pytest.mark.parametrize(
+    "days", [DAYS[:1], DAYS[:2], DAYS[1:], DAYS], ids=["first", "two", "last two", "all"]
+)
+def test_manifests_that_are_gone_or_damaged_come_back_from_the_ledger_as_all_commands_advise(
+    lake: Path, topic: MemoryTopic, days: tuple[date, ...], damage: Damage
+) -> None:
+    before = places(lake)
+    for day in days:
+        damage(lake, day)
+    calls: list[Callable[[], object]] = [
+        lambda: rebuild(lake, topic, days[0]),
+        lambda: problems(lake),
+    ]
+    if damage is unlink or days == DAYS[1:]:  # a run reads the newest two
+        calls.append(lambda: run(lake, topic, FOURTH))
+    for call in calls:
+        while advice := advised(call):
+            for command in advice:
+                subprocess.run(shlex.split(command), check=True)
+        assert problems(lake) == ()
+        assert {at: place for at, place in places(lake).items() if place.day <= THIRD} == before
+        for day in days:
+            damage(lake, day)
+
+
+def advised(call: Callable[[], object]) -> list[str]:
+    """Return the commands that a call advises; none if it ends well."""
+    try:
+        found = str(call())
+    except (DayExists, LedgerBroken) as stopped:
+        found = str(stopped)
+    assert "backup" not in found
+    return re.findall(r"`(cp [^`]+)`", found)
+
+
+def test_an_entry_that_names_sets_which_are_gone_is_no_way_back(
+    tmp_path: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offsets.manifest_text.LONG", 0)
+    lake = tmp_path / "lake"
+    for day in DAYS:
+        run(lake, topic, day)
+    for name in (MANIFEST_NAME, LISTS_NAME):
+        (lake / f"date={FIRST}" / name).unlink()
+    for command, day in ((rebuild, FIRST), (run, FOURTH)):
+        with pytest.raises((DayExists, LedgerBroken), match=r"estore .*from a backup") as stopped:
+            command(lake, topic, day)
+        assert "`cp " not in str(stopped.value)
+
+
+def test_a_damaged_oldest_day_is_not_told_to_be_built_again(lake: Path, topic: MemoryTopic) -> None:
+    """Its entry is the same file, and no day before it records where it began."""
+    text = manifest(lake, FIRST).read_bytes()
+    manifest(lake, FIRST).write_bytes(text[:-9])
+    (problem,) = problems(lake)
+    assert problem.endswith("Restore the day's folder from a backup.")
+    with pytest.raises(LedgerBroken, match=r"Restore the day's folder from a backup\.$"):
+        rebuild(lake, topic, FIRST)
+    manifest(lake, FIRST).write_bytes(text)
+    assert problems(lake) == ()
 
 
 def test_a_lake_that_lost_its_only_day_is_no_new_lake(topic: MemoryTopic, tmp_path: Path) -> None:
@@ -204,3 +284,21 @@ def test_a_rebuild_enters_the_newest_day_that_a_killed_run_did_not_enter(
         late.unlink()
     with pytest.raises(LedgerBroken, match=f"`run --date {THIRD} --force`"):
         run(lake, topic, THIRD)
+
+
+@pytest.mark.parametrize("command", ["run", "clean"])
+def test_a_damaged_manifest_never_takes_the_place_of_its_intact_entry(
+    lake: Path, topic: MemoryTopic, tmp_path: Path, command: str
+) -> None:
+    """After a rebuild of its day that was killed, the next command wrote the damage over the only copy."""
+    orders(topic, FOURTH)
+    copied = Path(shutil.copytree(lake, tmp_path / "copied"))  # an entry is another file than its manifest
+    damaged = bytearray(whole := manifest(copied, FIRST).read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    manifest(copied, FIRST).write_bytes(damaged)
+    (copied / "_staging" / f"{FIRST}.20260401T000000-ffffff").mkdir(parents=True)
+    if command == "run":
+        run(copied, topic, FOURTH)
+    else:
+        clean(PosixLake(copied), HOLDER)
+    assert entry(copied, FIRST).read_bytes() == whole

@@ -125,4 +125,7 @@ def test_an_open_move_of_the_newest_day_is_told(amended: Path, linked: bool) -> 
 def test_a_lossy_day_is_told_with_what_was_lost(tmp_path: Path) -> None:
     a_lossy_lake(tmp_path / "lake")
     found = status(PosixLake(tmp_path / "lake"), FIRST, due_at, NOW)
-    assert [(day.state, day.lost) for day in found.days] == [("complete", ()), ("lossy", ("1:3-5",))]
+    assert [(day.state, day.lost, day.lost_offsets) for day in found.days] == [
+        ("complete", (), 0),
+        ("lossy", ("1:3-5",), 2),
+    ]
