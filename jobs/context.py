@@ -143,11 +143,7 @@ class Runtime:
 
             @cache
             def broker() -> TopicReader:
-                from offsets.kafka.client import Broker
-
-                connected = Broker(_revealed(settings.kafka.client), settings.kafka.timeout)
-                stack.callback(connected.close)
-                return connected
+                return stack.enter_context(open_broker(settings.kafka))
 
             yield Pipeline(
                 settings=settings,

@@ -42,17 +42,19 @@ from datetime import date
 
 from jobs.context import Pipeline
 from jobs.day.columns import current_columns
-from jobs.day.execute import audit_day, run_tasks, staging
+from jobs.day.execute import Execution, staging
 from jobs.day.plan import plan_with_retries
 from jobs.day.schema_file import is_behind, write_schema
-from jobs.lake.expiry import expire, finish_expiry
+from jobs.lake.expiry import expire
 from jobs.lake.late import finish_moves, has_unfinished_moves
-from jobs.lake.ledger import complete_ledger, enter_days, is_entered
+from jobs.lake.ledger import enter_days, is_entered
 from jobs.lake.port import Lake
+from jobs.lake.refusals import not_published
+from jobs.lake.roll_forward import finish_last_run
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_ledger, read_manifest
 from offsets.days import ONE_DAY
-from offsets.errors import LedgerBroken, NotPublished, StoreFailed
+from offsets.errors import LedgerBroken, NotPublished, VerifyFailed
 from offsets.manifest import Manifest
 
 
@@ -84,14 +86,10 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
     # 2 lock: from here on this run is the lake's one writer; it first finishes the moves of the last run, so
     # that only the newest day ever has unfinished moves
     with pipeline.lock_lake():
-        ledger = read_ledger(pipeline.lake)
-        finish_expiry(pipeline.lake, pipeline.run_id)
-        complete_ledger(pipeline.lake, ledger.kept)
+        ledger, amended = finish_last_run(pipeline.lake, pipeline.run_id)
         # another run may have committed it since; taking the lock made that durable
         committed = read_manifest(pipeline.lake, day) if ledger.holds(day) else None
-        amended: Mapping[date, int] = {}
         if ledger.newest:
-            amended = finish_moves(pipeline.lake, ledger.newest)
             with suppress(NotPublished):  # no day depends on it
                 write_schema(pipeline.lake, ledger.newest, current_columns(pipeline.lake, ledger.newest))
         if committed:
@@ -103,21 +101,15 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
             figures.update(offsets=planned.plan.offsets, partitions=len(planned.plan.spans))
         # 4-6 read, classify, write: in the tasks, into staging
         with staging(pipeline, day) as staged:
-            started = pipeline.now()
-            result = run_tasks(pipeline, planned, staged, stages)
+            execution = Execution.begin(pipeline, planned, staged, stages)
+            result = execution.run_tasks()
             # 7 audit
             with stages.observed(Stage.AUDIT) as figures:
-                audited = audit_day(pipeline, planned.plan, result, staged)
+                audited = execution.audit(result)
                 figures.update(files=len(audited.files))
             # 8 commit
             with stages.observed(Stage.COMMIT) as figures:
-                from jobs.day.commit import commit  # imports Arrow, which a committed day does not need
-
-                stamp = pipeline.stamp(started)
-                success_file = pipeline.settings.lake.success_file
-                manifest = commit(
-                    pipeline.lake, staged, audited, stamp, amend=pipeline.amends, success_file=success_file
-                )
+                manifest = execution.commit(audited)
                 figures.update(run=pipeline.run_id)
             # 9 publish: the ledger has the manifest too, and late rows reach the days that they belong to
             with stages.observed(Stage.PUBLISH) as figures:
@@ -136,28 +128,27 @@ def _expire(pipeline: Pipeline, newest: date) -> tuple[date, ...]:
 
     Raises:
         NotPublished: the store refused; the day is committed.
-        LedgerBroken: an old day's manifest is damaged; the day is committed.
+        LedgerBroken: an older or newer version wrote an old day's manifest; the day is committed.
+        VerifyFailed: an old day's folder holds files of somebody else; the day is committed.
     """
-    keep = pipeline.settings.lake.keep
+    lake, keep = pipeline.lake, pipeline.settings.lake.keep
     if keep is None:
         return ()
     reason = f"lake.keep: {keep.days}d"
+    before, run_id = newest + ONE_DAY - keep, pipeline.run_id
+    unfinished = f"the days that {reason} keeps no longer to be removed"
     try:
-        left = expire(pipeline.lake, newest + ONE_DAY - keep, pipeline.now(), pipeline.run_id, reason)
-    except StoreFailed as refused:
-        raise NotPublished(
-            expected=f"the days that {reason} keeps no longer to be removed",
-            found=f"{refused.found} when trying {refused.expected}",
-            do="The day is committed and nothing is lost. Mend the store; the next run goes on.",
-        ) from refused
-    except LedgerBroken as broken:
-        do = f"{newest} is committed; old days wait to be removed ({reason}). {broken.do}"
-        raise LedgerBroken(expected=broken.expected, found=broken.found, do=do) from broken
+        with not_published(unfinished, do="Mend the store; the next run goes on."):
+            left = expire(lake, read_ledger(lake), before, pipeline.now(), run_id, reason)
+    except (LedgerBroken, VerifyFailed) as stopped:
+        do = f"{newest} is committed; old days wait to be removed ({reason}). {stopped.do}"
+        raise type(stopped)(
+            expected=stopped.expected, found=stopped.found, do=do, **stopped.facts
+        ) from stopped
     return tuple(expiring.date for expiring in left)
 
 
 def _is_published(lake: Lake, committed: Manifest) -> bool:
     """Return whether nothing is left to do after the commit of a day."""
-    if not is_entered(lake, committed.day.date) or is_behind(lake, committed):
-        return False
-    return not has_unfinished_moves(lake, committed)
+    entered = is_entered(lake, committed.day.date) and not is_behind(lake, committed)
+    return entered and not has_unfinished_moves(lake, committed)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -154,12 +155,9 @@ def _cancel_until_ended(runtime: Runtime, ends: Sequence[threading.Event]) -> No
 
 def _take(waiting: deque[T]) -> Iterator[T]:
     """Take one item after another; other threads may take from the same queue."""
-    while True:
-        try:
-            item = waiting.popleft()
-        except IndexError:
-            return
-        yield item
+    with suppress(IndexError):
+        while True:
+            yield waiting.popleft()
 
 
 def _loaded(configs: Sequence[Path]) -> Iterator[tuple[Path, Settings | KafkaDailyError]]:

@@ -462,16 +462,14 @@ class Lake:
 
         Each offset must meet the fate that it met before; only under other rules may records of the day's own
         files trade places with invalid ones. A day that is `gone` left no record of its verdicts: only
-        the offsets that stayed pending, and those in earlier days, are known and must come out equal.
+        offsets that stayed pending, that are in earlier days or were lost are known, and must come out equal.
         """
         at = next(number for number, settled in enumerate(self.days) if settled.day.date == day)
         old, before = self.days[at], Lake(self.days[:at])
         request = replace(old.request, rules=rules)
         placed: dict[Coordinate, Place] = {}
         for (number, offset), was in old.placed.items():
-            if was.fate is Fate.LOST:
-                if gone:  # and with it the record that the loss was accepted
-                    return None
+            if was.fate is Fate.LOST:  # the entry of a day that is gone names the accepted loss
                 placed[number, offset] = was
                 continue
             now = before._place(topic.partitions[number], offset, request, old.day)

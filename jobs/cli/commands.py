@@ -40,10 +40,8 @@ app = typer.Typer(
 def common(context: typer.Context, config: Config = None, version: options.Version = False) -> None:
     """Once a night: one Kafka topic, one day, every record exactly once, as Parquet."""
     if config:  # --config may stand before the command, or after it
-        context.default_map = {
-            command: {"config": [*map(str, config)]}
-            for command in ("plan", "run", "status", "verify", "init", "show", "clean")
-        }
+        commands = ("plan", "run", "status", "verify", "init", "show", "clean", "expire", "upgrade")
+        context.default_map = {command: {"config": [*map(str, config)]} for command in commands}
 
 
 @app.command(epilog=help.example("plan --config conf/orders.yaml", "plan --date 2026-11-01 --json"))
@@ -65,10 +63,8 @@ def plan(
         with open_context(options.one_config(config), accept) as pipeline:
             seen = preview(pipeline, on.date() if on else None)
             files = expected_files(pipeline, seen.planned, os.cpu_count() or 1) if seen.planned else None
-        if json:
-            json_documents.print_document(json_documents.preview_document(seen, files))
-        else:
-            tables.preview(seen, files)
+        document = json_documents.preview_document(seen, files)
+        json_documents.print_document(document) if json else tables.preview(seen, files)
 
 
 @app.command(
@@ -269,10 +265,8 @@ def clean(
             listed = remove_orphans(lake, holder, since)
         else:
             listed = orphans(lake, since)
-        if json:
-            json_documents.print_document({"removed": execute, "orphans": listed})
-        else:
-            tables.orphans(listed, now, removed=execute)
+        document = {"removed": execute, "orphans": listed}
+        json_documents.print_document(document) if json else tables.orphans(listed, now, removed=execute)
 
 
 @app.command(
@@ -299,20 +293,44 @@ def expire(
         from jobs.lake.expiry import expiring
         from jobs.lake.port import LockHolder
         from jobs.lake.posix import PosixLake
-        from offsets.commit_log import read_twice
+        from jobs.lake.roll_forward import finish_last_run
 
         lake = PosixLake(load(options.one_config(config)).lake.path)
         now, day = datetime.now(UTC), before.date()
         if execute:
             holder = LockHolder(run_id="expire", host=socket.gethostname(), pid=os.getpid(), since=now)
             with lake.lock(holder):
-                days = remove_days(lake, day, now, holder.run_id, f"expire --before {day}")
+                ledger, _ = finish_last_run(lake, holder.run_id)
+                days = remove_days(lake, ledger, day, now, holder.run_id, f"expire --before {day}")
         else:
-            days = read_twice(lambda: expiring(lake, day))
-        if json:
-            json_documents.print_document({"removed": execute, "days": days})
+            days = expiring(lake, day)
+        document = {"removed": execute, "days": days}
+        json_documents.print_document(document) if json else tables.expiry(days, removed=execute)
+
+
+@app.command(
+    epilog=help.example(
+        "upgrade --config conf/orders.yaml",
+        "upgrade --config conf/orders.yaml --execute",
+        "upgrade --config conf/topics/ --execute",
+    )
+)
+def upgrade(
+    config: Config = None,
+    execute: Annotated[
+        bool, typer.Option("--execute", help="Upgrade them; else they are only listed.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """List the days that an earlier version wrote, and give them today's format and names when told to."""
+    with exit_codes(json):
+        from jobs.cli.upgrades import upgrade_several, upgrade_topic
+
+        configs = options.several_configs(config)
+        if configs is None:
+            upgrade_topic(options.one_config(config), execute=execute, as_json=json)
         else:
-            tables.expiry(days, removed=execute)
+            upgrade_several(configs, execute=execute, as_json=json)
 
 
 @app.command()

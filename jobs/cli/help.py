@@ -22,7 +22,7 @@ EXAMPLES: Final = (
 )
 VARIABLES: Final = (
     "KAFKA_DAILY_CONFIG  the config where --config names none, or a folder",
-    "KAFKA_DAILY_HOME    where set-up has put the jars",
+    "KAFKA_DAILY_HOME    where set-up puts environments; for a wheel, the jars",
     "KAFKA_DAILY_LOG     the least level to log; default: INFO",
     "JAVA_HOME           the Java, 17 to 23, that Spark runs on",
     "NO_COLOR            if set, nothing is coloured",

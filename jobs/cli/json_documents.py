@@ -77,6 +77,7 @@ def committed_document(manifest: Manifest, *, already: bool) -> dict[str, object
         "already": already,
         "revision": manifest.revision,
         "lossy": [str(lost) for lost in manifest.accepted.loss],
+        "lost_offsets": manifest.accepted.lost_offsets,
         "run_id": manifest.run_id,
         "rows": {verdict.value: manifest.rows(verdict) for verdict in Verdict},
         "late_expired": manifest.late_expired,

@@ -30,7 +30,8 @@ Config = Annotated[
         "--config",
         metavar="FILE",
         readable=False,  # whoever reads the file reports why it cannot be read
-        help="The topic's YAML; for `run` also several, or a folder of them; default: $KAFKA_DAILY_CONFIG.",
+        help="The topic's YAML; for `run` and `upgrade` also several, or a folder of them; default: "
+        "$KAFKA_DAILY_CONFIG.",
         show_default=False,
     ),
 ]
@@ -157,7 +158,7 @@ def one_config(paths: list[Path] | None) -> Path | None:
     """Return the config of a command that takes one; raise ConfigError where several are named."""
     if paths and len(paths) > 1:
         raise ConfigError(
-            expected="one --config; only `run` takes several",
+            expected="one --config; only `run` and `upgrade` take several",
             found=" ".join(f"--config {path}" for path in paths),
             do="Run the command once for each.",
         )

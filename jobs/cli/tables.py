@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from jobs.lake.port import Orphan
     from jobs.lake.status import DayState, Status
     from jobs.topics import TopicResult
+    from jobs.upgrade.chain import Upgradable
+    from jobs.upgrade.run import Upgraded
     from jobs.verify.result import DayLedger, Verified
     from offsets.day_plan import Span
+
+UNKNOWN: Final = "?"
 
 
 def preview(seen: Preview, files: int | None) -> None:
@@ -62,6 +66,7 @@ def _planned(planned: PlannedRun, files: int) -> None:
     out.print(f"about {plan.offsets:,} rows, {files} file(s), {expected}; retention headroom: {room}")
     for change in planned.changes:
         out.print(f"[yellow]accepted, {change.kind}[/] {escape(change.text)}: {change.readers}")
+    _lost(day.date, [*map(str, plan.accepted.loss)], plan.accepted.lost_offsets)
     for risk in plan.risks:
         out.print(f"[yellow]risk[/] {risk}")
     for warning in planned.warnings:
@@ -90,8 +95,7 @@ def outcome(outcome: Outcome) -> None:
         out.print(f"{manifest.late_expired:,} late rows are of days that expired: they stay below _late/")
     if outcome.expired:
         out.print(f"expired by lake.keep: {_days(outcome.expired)}")
-    for lost in manifest.accepted.loss:
-        out.print(f"[red]lossy[/] Kafka lost {lost} before this day could settle it")
+    _lost(manifest.day.date, [*map(str, manifest.accepted.loss)], manifest.accepted.lost_offsets)
     for cause in manifest.causes[:5]:
         out.print(
             f"  {cause.rows:,} x {cause.cause} (partition {cause.partition} offset {cause.offset})",
@@ -164,42 +168,26 @@ def _topic_day(outcome: Outcome) -> list[str]:
 def status(lake: Status) -> None:
     """Show a lake at a glance."""
     columns = (
-        "day",
-        "state",
-        "rows",
-        "amended",
-        "total",
-        "invalid",
-        "late",
-        "files",
-        "size",
-        "pending",
-        "gaps",
-        "run",
+        *("day", "state", "rows", "amended", "total", "invalid"),
+        *("late", "files", "size", "pending", "gaps", "run"),
     )
+    least = ["run", "gaps", "pending", "late", "size", "files", "invalid", "amended", "rows"]
     out.print(f"lake {lake.lake}", markup=False)
-    show(
-        columns,
-        [_day(day) for day in lake.days],
-        ("run", "gaps", "pending", "late", "size", "files", "invalid", "amended", "rows"),
-    )
+    show(columns, [_day(day) for day in lake.days], least)
     for day in lake.days:
-        _lost(day.date, day.lost)
+        _lost(day.date, day.lost, day.lost_offsets)
     _unfinished_moves(lake.unfinished_moves)
     if lake.expired:
         out.print(f"{lake.expired:,} day(s) expired by policy; {lake.kept_from} is the first that stays")
     _not_entered(lake.not_entered)
+    if earlier := sum(day.to_upgrade for day in lake.days):
+        out.print(f"{earlier:,} day(s) are of an earlier format, or name files as one: see `upgrade`")
     for problem in lake.other_entries:
         out.print(f"[red]wrong[/] {escape(problem)}")
     when = "is due now" if lake.due else f"is due at {_when(lake.due_at)}"
     out.print(f"next day: {lake.next_day} {when}")
     if lake.holder:
-        state = {
-            True: "held by",
-            False: "free; last held, and not released, by",
-            None: "held, or last held, by",
-        }
-        out.print(f"lock: {state[lake.holder_alive]} {lake.holder}")
+        out.print(f"lock: {_HOLDS[lake.holder_alive]} {lake.holder}")
     for name in lake.staged:
         out.print(f"staging: {name}", markup=False)
 
@@ -228,26 +216,24 @@ def verified(result: Verified) -> None:
         *("gaps proved", "gaps sampled", "unexplained", *from_kafka),
     )
     least = (
-        "size",
-        "files",
-        *reversed(from_kafka),
-        "amended",
-        "gaps sampled",
-        "gaps proved",
-        "offsets",
-        "in files",
+        *("size", "files", *reversed(from_kafka)),
+        *("amended", "gaps sampled", "gaps proved", "offsets", "in files"),
     )
     show(columns, [[str(day.date), day.state, *_ledger_figures(day)] for day in result.ledger], least)
     if result.level != "files":
         _verdicts(result)
     for day in result.ledger:
-        _lost(day.date, day.lost)
+        _lost(day.date, day.lost, day.lost_offsets)
     _unfinished_moves(result.unfinished_moves)
     if gone := result.expired.days:
         what = (
             f"{result.expired.files:,} file(s), {result.expired.rows:,} rows, {_size(result.expired.bytes)}"
         )
         out.print(f"expired by policy, and not missing: {gone:,} day(s) until {result.expired.until}, {what}")
+        if uncounted := result.expired.uncounted:
+            out.print(
+                f"without rows of {uncounted:,} of these days: manifests were damaged when they expired"
+            )
         if result.expired.leaving:
             out.print(f"{result.expired.until} is still there: the next run removes it")
     _not_entered(result.not_entered)
@@ -305,6 +291,11 @@ def orphans(listed: Sequence[Orphan], now: datetime, *, removed: bool) -> None:
         out.print("still there, and read by nobody; `clean --execute` removes it")
 
 
+_HOLDS: Final = {
+    True: "held by",
+    False: "free; last held, and not released, by",
+    None: "held, or last held, by",
+}
 _LIVE: Final = {True: "[green]at work[/]", False: "orphan", None: "at work, or an orphan of another host"}
 
 
@@ -335,21 +326,54 @@ def expiry(days: Sequence[Expiring], *, removed: bool) -> None:
         return
     columns = ("day", "rows", "amended", "files", "size")
     show(columns, [_expiring(day) for day in days], ("amended", "files"))
+    out.print("rows, files and size are of all that the days wrote, with late and invalid rows")
+    if any(None in (day.removed.rows, day.removed.amended) for day in days):
+        out.print(f"{UNKNOWN}: not known, since a manifest that counted them is damaged", markup=False)
     out.print("removed" if removed else "still there; `expire --execute` removes them for good")
 
 
 def _expiring(day: Expiring) -> list[str]:
     gone = day.removed
-    return [
-        str(day.date),
-        *(f"{count:,}" for count in (gone.rows, gone.amended, gone.files)),
-        _size(gone.bytes),
-    ]
+    counts = (gone.rows, gone.amended, gone.files)
+    return [str(day.date), *(UNKNOWN if n is None else f"{n:,}" for n in counts), _size(gone.bytes)]
 
 
-def _lost(day: date, lost: Sequence[str]) -> None:
-    for offsets in lost:
-        out.print(f"[yellow]lossy[/] {day}: Kafka lost offsets {offsets} before they were settled")
+def upgradable(days: Sequence[Upgradable]) -> None:
+    """Show the days that an upgrade would change."""
+    _upgrades(days)
+    if days:
+        out.print("as they were; `upgrade --execute` gives them today's format and names, and changes no row")
+
+
+def upgraded(result: Upgraded) -> None:
+    """Show the days that were upgraded, and why others were not."""
+    if result.days or not result.left:
+        _upgrades(result.days)
+    for day, problem in result.left.items():
+        out.print(f"[red]left as it is[/] {day}: {escape(problem)}")
+    if result.days:
+        out.print("upgraded")
+
+
+def _upgrades(days: Sequence[Upgradable]) -> None:
+    if not days:
+        out.print("each day is of today's format")
+        return
+    columns = ("day", "format", "files", "other names", "rows")
+    show(columns, [_upgrade(day) for day in days], ("files",))
+
+
+def _upgrade(day: Upgradable) -> list[str]:
+    figures = (day.files, day.renamed, day.rows)
+    return [str(day.date), str(day.format), *(f"{count:,}" for count in figures)]
+
+
+def _lost(day: date, lost: Sequence[str], offset_count: int | None) -> None:
+    """Show how many offsets Kafka lost, and in which ranges; others in them may be settled."""
+    if lost:
+        what = "offsets" if offset_count is None else f"{offset_count:,} offset(s)"
+        where = ", ".join(lost)
+        out.print(f"[yellow]lossy[/] {day}: Kafka lost {what} in {where} before they were settled")
 
 
 def _words(name: str) -> str:

@@ -22,7 +22,7 @@ from offsets.columns import columns_on, joined_columns
 from offsets.day_plan import DayPlan, Span
 from offsets.errors import TooManyInvalid
 from offsets.instants import micros
-from offsets.manifest import CauseCount, Gaps, Tally
+from offsets.manifest import CauseCount, Gaps, Tally, tally_by_partition
 from offsets.plan import IF_COMPACTED, next_checkpoint
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
@@ -73,6 +73,7 @@ def audit(
     """
     verdicts = {**result.unfiled, **_offsets_in_files(plan, files, read)}
     gaps, missing, fates = [], 0, dict[int, Fates]()
+    tally = tally_by_partition(result.tally)
     for span, checkpoint in zip(plan.spans, plan.consumed.partitions, strict=True):
         received = result.delivered.get(span.partition, Offsets())
         gaps.append(Gaps(partition=span.partition, offsets=span.reads - received))
@@ -82,10 +83,9 @@ def audit(
             Verdict.ALREADY_SETTLED: settled,
             **{verdict: held.get(span.partition, Offsets()) for verdict, held in verdicts.items()},
         }
-        rows = {entry.verdict: entry.rows for entry in result.tally if entry.partition == span.partition}
+        rows = {entry.verdict: entry.rows for entry in tally.get(span.partition, ())}
         _check_partition(span, delivered=received, fates=fates[span.partition], rows=rows)
-    counted = {entry.partition for entry in result.tally}
-    if unplanned := counted.union(result.delivered, *verdicts.values()) - fates.keys():
+    if unplanned := set(tally).union(result.delivered, *verdicts.values()) - fates.keys():
         raise audit_failed("only partitions of the plan", f"records of partitions {sorted(unplanned)}")
     return Audited(
         plan=plan,

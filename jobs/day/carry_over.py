@@ -8,35 +8,20 @@ it. Writes into staging only.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date, datetime
 from typing import TYPE_CHECKING
 
-from jobs.lake.files import is_link, is_success_file, numbered_files, sha256_and_size
-from jobs.lake.late import amended_by
-from jobs.lake.ledger import first_kept
-from jobs.lake.names import (
-    DAY_PREFIX,
-    NFS,
-    OURS,
-    RUN,
-    below,
-    day_of,
-    day_ref,
-    in_day,
-    last,
-    late_source,
-)
+from jobs.day.old_day import OldDay
+from jobs.lake.files import is_link, numbered_files, sha256_and_size
+from jobs.lake.names import DAY_PREFIX, day_of, in_day, last, late_source
 from jobs.lake.port import Lake
-from offsets.commit_log import read_manifest
-from offsets.errors import AuditFailed, DayExists, LedgerBroken, OffsetsLost, StoreFailed, VerifyFailed
+from offsets.commit_log import first_kept, read_manifest
+from offsets.errors import AuditFailed, DayExists, LedgerBroken, StoreFailed
 from offsets.instants import from_micros
-from offsets.manifest import DataFile, FileOffsets, Gaps, Manifest
-from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME
-from offsets.neighbours import History
+from offsets.manifest import DataFile, FileOffsets, Manifest
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
@@ -83,16 +68,17 @@ class CarriedOver:
         return (*others, *drop_offsets(lake, late, self.settled, folder, options))
 
 
-def find_carried_over(lake: Lake, history: History, topic: str) -> CarriedOver:
+def find_carried_over(old: OldDay) -> CarriedOver:
     """Find the files that a rebuild of a day must take over.
 
     Raises:
         LedgerBroken: a late file that the day brought to another cannot be read, or does not belong there.
         StoreFailed: such a file is a symbolic link, or lies behind one.
     """
-    remade = {file.target: file for file in history.own.remade} if history.own else {}
+    lake, own = old.lake, old.history.own
+    remade = {file.target: file for file in own.remade} if own else {}
     shared, owners, still_remade = dict[str, str](), dict[str, Manifest](), list[DataFile]()
-    for manifest, file, target in _received(history):
+    for manifest, file, target in old.received():
         refs = (target, in_day(manifest.day.date, file.path))
         if intact := _find_intact(lake, refs, file, remade.get(target)):
             ref, entry = intact
@@ -100,18 +86,18 @@ def find_carried_over(lake: Lake, history: History, topic: str) -> CarriedOver:
             still_remade += [entry] if entry is not file else []
         else:
             owners[target] = manifest
-    if history.own:
-        expired, mixed = _expired_late_files(lake, history.own)
+    if own:
+        expired, mixed = _expired_late_files(lake, own)
         gone = {file.day for file in expired} | mixed
-        kept = tuple(file for file in history.own.files_of(Verdict.LATE) if file.day not in gone)
-        late, settled, lost, set_aside = _own_late_files(lake, history.own, kept, all_late=not mixed)
+        kept = tuple(file for file in own.files_of(Verdict.LATE) if file.day not in gone)
+        late, settled, lost, set_aside = _own_late_files(lake, own, kept, all_late=not mixed)
         shared |= set_aside
     else:
-        brought = amended_by(lake, history.date)
-        late = tuple(_describe_late_file(lake, history, topic, ref) for ref in brought)
+        brought = old.brought()
+        late = tuple(_describe_late_file(old, ref) for ref in brought)
         settled, lost, expired = read_offsets(lake, brought), (), ()
     return CarriedOver(
-        revision=history.own.revision + 1 if history.own else 2,
+        revision=own.revision + 1 if own else 2,
         late=late,
         expired=expired,
         settled=settled,
@@ -120,14 +106,6 @@ def find_carried_over(lake: Lake, history: History, topic: str) -> CarriedOver:
         owners=owners,
         remade=tuple(still_remade),
     )
-
-
-def _received(history: History) -> Iterator[tuple[Manifest, DataFile, str]]:
-    """Yield each amendment that a day received, with the manifest that names it, and its target."""
-    for manifest in history.after:
-        for file in manifest.files:
-            if file.target and file.day == history.date:
-                yield manifest, file, file.target
 
 
 def _expired_late_files(lake: Lake, own: Manifest) -> tuple[tuple[DataFile, ...], set[date | None]]:
@@ -182,88 +160,6 @@ def _find_intact(lake: Lake, refs: Iterable[str], *entries: DataFile | None) -> 
     return None
 
 
-def require_no_unknown_files(lake: Lake, history: History, topic: str) -> None:
-    """Check that a day's folder holds only our own files: others would be removed with the old folder.
-
-    Raises:
-        VerifyFailed: the folder holds other files.
-        StoreFailed: a folder in it cannot be listed.
-    """
-    folder = day_ref(history.date)
-    if unknown := unknown_files_in(lake, folder, history, topic):
-        raise VerifyFailed(
-            expected=f"{lake.place(folder)} to hold what manifests name alone, since a rebuild replaces it",
-            found=f"{', '.join(unknown[:9])}{' and more' if len(unknown) > 9 else ''}",
-            do="Nothing was changed. Move these files out of the day's folder, then build the day again.",
-            files=unknown,
-        )
-
-
-def unknown_files_in(lake: Lake, folder: str, history: History, topic: str) -> list[str]:
-    """List the files that are not ours in a day's folder, which may have been moved to `folder`.
-
-    Raises:
-        StoreFailed: a folder in it cannot be listed.
-    """
-    named = set(_names_in(history))
-    refs = (ref for ref in lake.files_below(folder) if not NFS.fullmatch(last(ref)))
-    refs = (ref for ref in refs if not is_success_file(lake, ref, folder))
-    names = ((ref, below(ref, folder)) for ref in refs)
-    return sorted(
-        name
-        for ref, name in names
-        if name not in named and (history.own or not _is_ours(lake, ref, name, topic, history.date))
-    )
-
-
-def _is_ours(lake: Lake, ref: str, name: str, topic: str, day: date) -> bool:
-    """Return whether a file that no manifest names was written by a run of the day."""
-    if is_link(lake, ref) or not OURS.fullmatch(name):
-        return False
-    origin = _read_origin(lake, ref)
-    return bool(RUN.search(name)) if origin is None else _is_from(origin, topic, day)
-
-
-def _read_origin(lake: Lake, ref: str) -> Mapping[bytes, bytes] | None:
-    """Read the metadata of a file's footer, which names its origin; None if it cannot be read."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        with lake.open_file(ref) as file:
-            return pq.read_metadata(file).metadata or {}
-    except (OSError, ValueError, pa.ArrowException):
-        return None
-
-
-def _is_from(metadata: Mapping[bytes, bytes], topic: str, day: date) -> bool:
-    origin = metadata.get(b"kafka_daily.topic"), metadata.get(b"kafka_daily.day")
-    return origin == (topic.encode(), day.isoformat().encode())
-
-
-def _names_in(history: History) -> Iterator[str]:
-    """Return the paths below the day's folder that manifests name."""
-    yield from (MANIFEST_NAME, LISTS_NAME)
-    yield from (file.path for file in (history.own.files if history.own else ()))
-    yield from (last(target) for _, _, target in _received(history))
-
-
-def offset_bounds(lake: Lake, history: History, topic: str) -> dict[int, tuple[int, int]]:
-    """Return the range of offsets, by partition, that footers of a day without a manifest name.
-
-    A footer that cannot be read is skipped.
-    """
-    edges: dict[int, tuple[int, int]] = {}
-    for ref in (*lake.files_below(day_ref(history.date)), *amended_by(lake, history.date)):
-        origin = _read_origin(lake, ref) or {}
-        with suppress(ValueError, KeyError, TypeError):
-            if _is_from(origin, topic, history.date):
-                for part, from_, until in json.loads(origin[b"kafka_daily.offsets"]):
-                    low, high = edges.get(part, (from_, until))
-                    edges[part] = min(low, from_), max(high, until)
-    return edges
-
-
 def _require_still_late(lake: Lake, settled: dict[int, Offsets], late: Sequence[WrittenFile]) -> None:
     """Check that rows in earlier days are late under today's rules too, so that none is filed twice."""
     late_now = read_offsets(lake, [file.path for file in late])
@@ -287,10 +183,11 @@ def _digest(lake: Lake, ref: str) -> str | None:
         return None
 
 
-def _describe_late_file(lake: Lake, history: History, topic: str, ref: str) -> DataFile:
+def _describe_late_file(old: OldDay, ref: str) -> DataFile:
     """Describe a late file whose manifest is gone."""
     from jobs.task.parquet_writer import UNREADABLE
 
+    lake = old.lake
     lake.require_no_link(ref)
     try:
         back, offsets = _read_back(lake, ref)
@@ -303,7 +200,7 @@ def _describe_late_file(lake: Lake, history: History, topic: str, ref: str) -> D
             do="Restore that file from a backup, or move it out of the lake, then build the day again: its "
             "rows are then settled again.",
         ) from error
-    _require_belongs(lake, ref, times, history, topic)
+    _require_belongs(old, ref, times)
     return DataFile(
         path=late_source(ref),
         verdict=Verdict.LATE,
@@ -311,12 +208,7 @@ def _describe_late_file(lake: Lake, history: History, topic: str, ref: str) -> D
         bytes=back.bytes,
         sha256=back.sha256,
         offsets=tuple(
-            FileOffsets(
-                partition=partition,
-                rows=len(held),
-                from_offset=held.first,
-                until_offset=held.until,
-            )
+            FileOffsets(partition=partition, rows=len(held), from_offset=held.first, until_offset=held.until)
             for partition, held in sorted(offsets.items())
         ),
         event_time_min=times[0],
@@ -326,25 +218,24 @@ def _describe_late_file(lake: Lake, history: History, topic: str, ref: str) -> D
     )
 
 
-def _require_belongs(
-    lake: Lake, ref: str, times: Sequence[datetime | None], history: History, topic: str
-) -> None:
+def _require_belongs(old: OldDay, ref: str, times: Sequence[datetime | None]) -> None:
     """Check that a late file was written by the day's run, and that its events belong to the day it lies in.
 
     Raises:
         LedgerBroken: another run wrote it, or somebody moved it there.
     """
     day = day_of(ref)
-    ours = _is_from(_read_origin(lake, ref) or {}, topic, history.date)
+    ours = old.wrote(ref)
     dated = [
         earlier_day.date
-        for earlier_day in history.earlier
+        for earlier_day in old.history.earlier
         if all(at and earlier_day.start <= at < earlier_day.end for at in times)
     ]
     if not ours or dated != [day]:
         alternative = f", or into {DAY_PREFIX}{dated[0]}" if ours and dated else ""
         raise LedgerBroken(
-            expected=f"{lake.place(ref)} to hold late rows of {day}, brought by the run of {history.date}",
+            expected=f"{old.lake.place(ref)} to hold late rows of {day}, brought by the run of "
+            f"{old.history.date}",
             found=f"events from {times[0]} to {times[1]}" if ours else "a file of another topic or run",
             do=f"Move that file out of the lake{alternative}, then build the day again: rows that lie "
             "nowhere are then settled again.",
@@ -374,31 +265,6 @@ def _read_whole(lake: Lake, ref: str) -> None:
         source = pq.ParquetFile(file)
         for group in range(source.num_row_groups):
             source.read_row_group(group, columns=source.schema_arrow.names, use_threads=False)
-
-
-def require_delivered_again(lake: Lake, history: History, gaps: Sequence[Gaps]) -> None:
-    """Check that Kafka delivered again all records in the files of a day without a manifest.
-
-    Raises:
-        OffsetsLost: it did not, so that only the old folder holds them.
-    """
-    from jobs.task.parquet_writer import UNREADABLE, read_back
-
-    if history.own:
-        return
-    folder = day_ref(history.date)
-    held = (ref for ref in lake.files_below(folder) if OURS.fullmatch(below(ref, folder)))
-    for ref in sorted(held):
-        with suppress(*UNREADABLE):
-            offsets = read_back(lake, ref).offsets
-            for gap in gaps:
-                if lost := (offsets.get(gap.partition) or Offsets()) & gap.offsets:
-                    raise OffsetsLost(
-                        expected=f"Kafka to hold what {lake.place(ref)} does",
-                        found=f"nothing at {lost} of partition {gap.partition}",
-                        do="The old folder stays: it alone holds these records. Restore its manifest from a "
-                        "backup.",
-                    )
 
 
 def read_offsets(lake: Lake, refs: Sequence[str]) -> dict[int, Offsets]:

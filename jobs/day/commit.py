@@ -5,7 +5,7 @@ Relies on files that are already durable, on the lock, and on an Audited.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 
@@ -13,9 +13,9 @@ from jobs.context import RunStamp
 from jobs.day.audit import Audited
 from jobs.day.carry_over import CarriedOver
 from jobs.lake import names
-from jobs.lake.ledger import first_kept
 from jobs.lake.port import DayContents, Lake
 from jobs.task.result import WrittenFile
+from offsets.commit_log import first_kept
 from offsets.days import runs_of
 from offsets.instants import from_micros
 from offsets.manifest import DataFile, Manifest
@@ -33,13 +33,12 @@ def commit(
         StoreFailed: the store refused; if the day exists nevertheless, it is committed.
     """
     # 8.1 name only the files that successful attempts reported: Spark may have tried a task twice
-    named = _name_files(audited, audited.files, stamp.run_id, _amended_from(lake, amend=amend))
+    kept_from = first_kept(lake)
+    named = _name_files(audited, audited.files, stamp.run_id, kept_from if amend else date.max)
     # 8.2 the manifest comes last
-    manifest = _manifest(
-        audited, tuple(file for file, _ in named), stamp, kept_from=first_kept(lake), revision=1
-    )
+    manifest = _manifest(audited, named.values(), stamp, kept_from)
     # 8.3, 8.4 the lake makes everything durable, and then visible in one step
-    moved = {file.path: written.path for file, written in named}
+    moved = {file.path: path for path, file in named.items()}
     contents = DayContents(moved=moved, shared={}, texts=_texts(manifest, success_file))
     lake.commit(staged, audited.plan.day.date, contents)
     return manifest
@@ -63,19 +62,12 @@ def recommit(
     Raises:
         StoreFailed: the store refused, or cannot exchange in one step; the old day stays.
     """
-    named = _name_files(audited, files, stamp.run_id, _amended_from(lake, amend=amend))
-    own = tuple(file for file, _ in named)
-    manifest = replace(
-        _manifest(
-            audited,
-            (*own, *carried_over.late, *carried_over.expired),
-            stamp,
-            kept_from=first_kept(lake),
-            revision=carried_over.revision,
-        ),
-        remade=carried_over.remade,
-    )
-    moved = {file.path: written.path for file, written in named}
+    kept_from = first_kept(lake)
+    named = _name_files(audited, files, stamp.run_id, kept_from if amend else date.max)
+    listed = (*named.values(), *carried_over.late, *carried_over.expired)
+    manifest = _manifest(audited, listed, stamp, kept_from, carried_over.revision)
+    manifest = replace(manifest, remade=carried_over.remade)
+    moved = {file.path: path for path, file in named.items()}
     replace_day(lake, staged, manifest, moved, carried_over, success_file=success_file)
     return manifest
 
@@ -109,15 +101,13 @@ def replace_day(
     publish(staged, day, contents)
 
 
-def _amended_from(lake: Lake, *, amend: bool) -> date:
-    """Return the first day to which late files are brought: none that has expired, or none at all."""
-    return first_kept(lake) if amend else date.max
-
-
 def _name_files(
     audited: Audited, files: Sequence[WrittenFile], run_id: str, amended_from: date
-) -> tuple[tuple[DataFile, WrittenFile], ...]:
-    """Name the files of a day, numbered in the order of verdict, day and first offset."""
+) -> dict[str, DataFile]:
+    """Name the files of a day, by where they lie; numbered in the order of verdict, day and first offset.
+
+    Late files of days from `amended_from` on are brought there: of none that has expired, or of none at all.
+    """
     order = list(Verdict)
     files = sorted(
         files,
@@ -127,12 +117,12 @@ def _name_files(
             [(part.partition, part.from_offset) for part in file.offsets[:1]],
         ),
     )
-    named = []
+    named = {}
     for number, file in enumerate(files):
         name = _name(file, audited.plan.day.date, run_id, number)
         target = names.late_target(file.day, name) if file.day and file.day >= amended_from else None
-        named.append((_data_file(file, name, target), file))
-    return tuple(named)
+        named[file.path] = _data_file(file, name, target)
+    return named
 
 
 def _name(file: WrittenFile, day: date, run_id: str, number: int) -> str:
@@ -163,9 +153,9 @@ def _data_file(file: WrittenFile, name: str, target: str | None) -> DataFile:
 
 
 def _manifest(
-    audited: Audited, files: tuple[DataFile, ...], stamp: RunStamp, *, kept_from: date, revision: int
+    audited: Audited, files: Iterable[DataFile], stamp: RunStamp, kept_from: date, revision: int = 1
 ) -> Manifest:
-    plan = audited.plan
+    plan, files = audited.plan, tuple(files)
     return Manifest(
         run_id=stamp.run_id,
         revision=revision,

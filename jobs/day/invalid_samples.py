@@ -62,14 +62,11 @@ def read_samples(
     except UNREADABLE:
         pass  # samples are an extra: the message holds each cause with the place of one record anyway
     for count in causes[:SHOWN]:
-        by_cause[count.cause] = by_cause[count.cause] or [_example(count)]
+        example = InvalidSample(partition=count.partition, offset=count.offset, cause=count.cause)
+        by_cause[count.cause] = by_cause[count.cause] or [example]
     first = [samples[0] for samples in by_cause.values()]
     more = [sample for samples in by_cause.values() for sample in samples[1:]]
     return [*first, *more][:SHOWN]
-
-
-def _example(count: CauseCount) -> InvalidSample:
-    return InvalidSample(partition=count.partition, offset=count.offset, cause=count.cause)
 
 
 def _invalid_records(lake: Files, files: Sequence[WrittenFile]) -> Iterator[InvalidSample]:

@@ -71,12 +71,9 @@ class Preview:
     contract: NextContract = field(default_factory=NextContract)
 
 
+@read_twice
 def preview(pipeline: Pipeline, day: date | None) -> Preview:
     """Return what a run of one day would do, or of the first due day if none is named; changes nothing."""
-    return read_twice(lambda: _preview(pipeline, day))
-
-
-def _preview(pipeline: Pipeline, day: date | None) -> Preview:
     ledger = read_ledger(pipeline.lake)
     next_day, due_at = _next_due(pipeline, ledger)
     result = Preview(due=tuple(due_days(pipeline, next_day, due_at)), next_day=next_day, due_at=due_at)
@@ -106,9 +103,10 @@ def _with_contract(early: DayNotOver, contract: NextContract) -> DayNotOver:
     )
 
 
+@read_twice
 def next_due(pipeline: Pipeline) -> tuple[date, datetime]:
     """Return the next day and the instant from which it can be settled."""
-    return read_twice(lambda: _next_due(pipeline, read_ledger(pipeline.lake)))
+    return _next_due(pipeline, read_ledger(pipeline.lake))
 
 
 def due_days(pipeline: Pipeline, day: date, due_at: datetime) -> list[date]:

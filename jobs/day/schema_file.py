@@ -12,10 +12,11 @@ from functools import reduce
 from typing import Final
 
 from jobs.lake.port import Lake
+from jobs.lake.refusals import not_published
 from jobs.record.columns import ddl, parse_type, quoted
 from jobs.record.layout import NEVER_NULL, file_schema
 from offsets.columns import ColumnRuns, Columns, FileColumn, joined_columns
-from offsets.errors import NotPublished, StoreFailed
+from offsets.errors import StoreFailed
 from offsets.manifest import Manifest
 
 SCHEMA_NAME: Final = "_schema.json"
@@ -27,15 +28,9 @@ def write_schema(lake: Lake, newest: Manifest, runs: ColumnRuns) -> None:
     Raises:
         NotPublished: the store refused; the days are as they were.
     """
-    try:
+    with not_published(f"{lake.place(SCHEMA_NAME)} to tell the columns of the days up to {newest.day.date}"):
         if runs and (text := schema_text(newest, runs)) != read_schema(lake):
             lake.put(SCHEMA_NAME, text)
-    except StoreFailed as refused:
-        raise NotPublished(
-            expected=f"{lake.place(SCHEMA_NAME)} to tell the columns of the days up to {newest.day.date}",
-            found=f"{refused.found} when trying {refused.expected}",
-            do="The day is committed and nothing is lost. Mend the store, then run the day again.",
-        ) from refused
 
 
 def is_behind(lake: Lake, committed: Manifest) -> bool:

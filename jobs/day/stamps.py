@@ -21,7 +21,7 @@ from jobs.task.task import Batch, judge
 from offsets.day_plan import DayPlan, Span
 from offsets.days import date_in
 from offsets.errors import KafkaDailyError
-from offsets.instants import from_micros
+from offsets.instants import from_stamp
 from offsets.kafka.reader import FullRecord, TopicReader
 from offsets.verdict import Verdict
 
@@ -162,15 +162,8 @@ def _judged(
         before_first=int((classified.code == CODE[Verdict.BEFORE_FIRST]).sum()),
         too_old=sum(old),
         place="" if first is None else f"{partition}:{records[first].offset}",
-        stamped=None if first is None else _stamp(records[first].timestamp),
+        stamped=None if first is None else from_stamp(records[first].timestamp),
     )
-
-
-def _stamp(timestamp: int) -> datetime | None:
-    try:
-        return from_micros(timestamp * 1000)
-    except OverflowError:
-        return None
 
 
 def _of_the_span(found: StampedLater, plan: DayPlan, settings: Settings) -> str:

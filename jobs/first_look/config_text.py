@@ -5,7 +5,6 @@ Pure. What it writes is read back by jobs/config as it was meant, whatever names
 
 from __future__ import annotations
 
-import json
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -77,7 +76,7 @@ def _section(tree: Mapping[str, Tree], indent: str) -> Iterator[str]:
 def _scalar(text: str) -> str:
     """Write a text as it is, references too."""
     if not text.isprintable():
-        return json.dumps(text)
+        return f'"{"".join(map(_escaped, text))}"'
     return text if PLAIN_TEXT.fullmatch(text) else _single_quoted(text)
 
 
@@ -153,6 +152,11 @@ def _one_line(text: str) -> str:
 
 def _quoted(text: str) -> str:
     return _scalar(text.replace("${", "$${"))
+
+
+def _escaped(char: str) -> str:
+    """Write a character in YAML's own way, not in JSON's, which makes two halves of one beyond U+FFFF."""
+    return char if char.isprintable() and char not in '"\\' else f"\\U{ord(char):08X}"
 
 
 def _single_quoted(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 from typing import Final
 
 from jobs.config import Late
@@ -26,7 +26,7 @@ from jobs.task.task import Batch, judge
 from offsets.checkpoint import Checkpoint
 from offsets.commit_log import Ledger, read_ledger, read_manifest, read_twice
 from offsets.days import ONE_DAY, Day, date_in
-from offsets.instants import from_micros, millis
+from offsets.instants import from_micros, from_stamp, millis
 from offsets.kafka.offset_lookup import find_end
 from offsets.kafka.reader import FullRecord, TopicReader, look_together
 from offsets.manifest import Manifest
@@ -81,7 +81,7 @@ def show(pipeline: Pipeline, partition: int, offset: int, limit: int) -> ShownRe
         BrokerBehind: an open transaction hides it.
     """
     settings, reader = pipeline.settings, pipeline.broker()
-    ledger = read_twice(lambda: read_ledger(pipeline.lake))
+    ledger = read_twice(read_ledger)(pipeline.lake)
     require_same_first(ledger, settings.day.first)
     record = read_record(reader, settings.topic, partition, offset)
     run = _run_of(pipeline, ledger, partition, record)
@@ -91,7 +91,7 @@ def show(pipeline: Pipeline, partition: int, offset: int, limit: int) -> ShownRe
         topic=settings.topic,
         partition=partition,
         offset=offset,
-        kafka_timestamp=_instant(record.timestamp),
+        kafka_timestamp=None if record.timestamp == -1 else from_stamp(record.timestamp),
         key=None if record.key is None else text_of(record.key, limit),
         value=None if record.value is None else text_of(record.value, limit),
         headers=tuple(
@@ -133,7 +133,7 @@ def _run_of(pipeline: Pipeline, ledger: Ledger, partition: int, record: FullReco
     """Find the run that settled a record, or the next that reads it."""
     settings = pipeline.settings
     newest = ledger.newest
-    following = _following(pipeline, ledger)
+    following = bounds(ledger.next_day(settings.day.first), settings.day.zone, ledger.newest)
     unread = _Run(day=None, days=(*ledger.days, following), rules=settings.rules, settled=False)
     if newest is None:
         start = millis(following.start - settings.rules.future)
@@ -142,24 +142,13 @@ def _run_of(pipeline: Pipeline, ledger: Ledger, partition: int, record: FullReco
             return unread
     elif record.offset < next((p.offset for p in newest.first_offsets if p.partition == partition), 0):
         return unread
-    elif (manifest := _settled_by(pipeline, newest, partition, record.offset)) and _is_expired(
-        ledger, manifest, partition, record.offset
-    ):
-        until = manifest.day.date - ONE_DAY
-        days = tuple(known for known in ledger.days if known.date <= until)
-        rules = rules_of(manifest.contract)
-        return _Run(day=until, days=days, rules=rules, settled=True, expired=until)
-    elif manifest:
-        day = manifest.day.date
-        days = tuple(known for known in ledger.days if known.date <= day)
-        return _Run(day=day, days=days, rules=rules_of(manifest.contract), settled=True)
+    elif manifest := _settled_by(pipeline, newest, partition, record.offset):
+        expired = _is_expired(ledger, manifest, partition, record.offset)
+        day = manifest.day.date - ONE_DAY * expired
+        days, rules = tuple(known for known in ledger.days if known.date <= day), rules_of(manifest.contract)
+        return _Run(day=day, days=days, rules=rules, settled=True, expired=day if expired else None)
     days = _days_until_read(pipeline, ledger, following, partition, record)
     return replace(unread, day=days[-1].date, days=days)
-
-
-def _following(pipeline: Pipeline, ledger: Ledger) -> Day:
-    day = pipeline.settings.day
-    return bounds(ledger.next_day(day.first), day.zone, ledger.newest)
 
 
 def _settled_by(pipeline: Pipeline, newest: Manifest, partition: int, offset: int) -> Manifest | None:
@@ -253,16 +242,6 @@ def _day_of(happened: datetime, days: Sequence[Day]) -> date:
         if day.start <= happened < day.end:
             return day.date
     return date_in(days[-1].zone, happened)
-
-
-def _instant(timestamp: int) -> datetime | None:
-    """Return Kafka's timestamp, or None where there is none or no date holds it."""
-    if timestamp == -1:
-        return None
-    try:
-        return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=timestamp)
-    except OverflowError:
-        return None
 
 
 def _outcome(pipeline: Pipeline, judged: _Judged, run: _Run) -> str:

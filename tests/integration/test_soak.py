@@ -15,13 +15,13 @@ from tests.support.processes import command_of, descendants, lives, until
 from tests.support.sampled import SEED, Record, seed
 
 SECONDS = 540.0
+pytestmark = [pytest.mark.spark, pytest.mark.alone]
 KILLS = 3
 """`./run.sh prove` deals a hundred over more records."""
 SOAK = [sys.executable, "-m", "tests.soak", "soak", "--json"]
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.spark
 def test_after_each_random_kill_every_record_is_there_once(tmp_path: Path, record_property: Record) -> None:
     record_property(SEED, seed())
     environment = os.environ | {"TMPDIR": str(tmp_path)}
@@ -41,7 +41,6 @@ def test_after_each_random_kill_every_record_is_there_once(tmp_path: Path, recor
     assert not list(tmp_path.glob("kafka-daily-*"))
 
 
-@pytest.mark.spark
 def test_a_soak_that_is_interrupted_stops_all_that_it_started(tmp_path: Path) -> None:
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(

@@ -42,6 +42,8 @@ from tests.support.two_days import DAYS
 WAIT = 120.0
 ROUNDS = 200
 PAIRS_DRAWN = 1
+IN_TURN_EVERY = 50
+"""Of so many rounds, one of each meeting is in turn."""
 STEP_IN = 0.15
 """How many seconds the second process may come after the first: about as long as a run takes."""
 DONE = {"committed", "already committed"}
@@ -73,11 +75,15 @@ MEETINGS = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round:
-    """One meeting in a lake of its own; `waits` are the seconds that each process steps in later."""
+    """One meeting in a lake of its own; `waits` are the seconds that each process steps in later.
+
+    `second` is the process that begins once the other has ended.
+    """
 
     lake: Path
     meeting: Meeting
     waits: tuple[float, float]
+    second: int | None
 
 
 def test_of_two_runs_that_start_together_one_works_and_the_lake_is_exact(tmp_path: Path) -> None:
@@ -116,9 +122,12 @@ def _rounds(folder: Path, rng: random.Random, starts: dict[str, Path]) -> Iterat
         lake = folder / f"round-{number}"
         if meeting.before:
             shutil.copytree(starts[meeting.name], lake)
-        # half of them at once, the others a little apart, so that each part of a run meets each
+        # half of them at once, the others a little apart, so that each part of a run meets each; and some in
+        # turn, however slow the machine is
         late = rng.uniform(0, STEP_IN) if rng.random() < 0.5 else 0.0
-        yield Round(lake=lake, meeting=meeting, waits=(late, 0.0) if rng.random() < 0.5 else (0.0, late))
+        waits = (late, 0.0) if rng.random() < 0.5 else (0.0, late)
+        second = number // IN_TURN_EVERY % 2 if number % IN_TURN_EVERY < len(MEETINGS) else None
+        yield Round(lake=lake, meeting=meeting, waits=waits, second=second)
 
 
 def _ran(rounds: Sequence[Round]) -> Iterator[tuple[str, ...]]:
@@ -146,8 +155,12 @@ def _run_all(which: int, rounds: Sequence[Round], barrier: Barrier, told: Simple
     for number, round_ in enumerate(rounds):
         mine = replace(pipeline(round_.lake, topic, late=Late.AMEND), run_id=f"run-{number}-{which}")
         barrier.wait()
+        if round_.second == which:
+            barrier.wait()
         time.sleep(round_.waits[which])
         ends.append(_end_of(mine, round_.meeting.days[which]))
+        if round_.second == 1 - which:
+            barrier.wait()
     told.put(ends)
 
 

@@ -41,6 +41,12 @@ class Folders:
     def entry_place(self, day: date) -> str:
         return f"_ledger/{day}.json"
 
+    def replaced_place(self, day: date) -> str | None:
+        return None
+
+    def late_since_replaced(self, day: date) -> list[str]:
+        return []
+
     def entry_text(self, day: date) -> bytes | None:
         return self.entered.get(day)
 

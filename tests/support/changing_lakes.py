@@ -46,8 +46,13 @@ CHANGES: Final[Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]] = {
 """The columns of the first two days, and those of the third, by the name of the change."""
 
 
-def _rules(columns: Mapping[str, str]) -> Rules:
-    return replace(RULES, columns=tuple(Column(name, parse_type(type)) for name, type in columns.items()))
+def by(**columns: str) -> Rules:
+    """Make rules with these columns, by their types."""
+    return replace(RULES, columns=tuple(Column(name, parse_type(text)) for name, text in columns.items()))
+
+
+OLD: Final = by(id="string", n="int", gone="json", nested="struct<a:int>")
+NEW: Final = by(added="decimal(10,2)", nested="struct<a:int,b:string>", n="bigint", id="string")
 
 
 def _record(when: datetime, number: int, n: int) -> bytes:
@@ -73,7 +78,7 @@ def a_changing_lake(lake: Path, change: str, late: Late) -> None:
     old, new = CHANGES[change]
     topic = _topic(wide=change == "widened")
     for day in (FIRST, SECOND, THIRD):
-        rules = _rules(new if day == THIRD else old)
+        rules = by(**(new if day == THIRD else old))
         run_day(pipeline(lake, topic, rules=rules, late=late, accept=Accept(contract=True)), day)
 
 

@@ -1,4 +1,4 @@
-"""The smallest configuration."""
+"""The smallest configuration, and that of the lakes of `three_days`."""
 
 from __future__ import annotations
 
@@ -16,4 +16,15 @@ record:
     order_id: string
 lake:
   path: ./lake/orders
+"""
+
+THREE_DAYS = """\
+topic: orders
+kafka: {bootstrap_servers: "127.0.0.1:1"}
+day: {zone: Europe/Amsterdam, first: 2026-03-28}
+event_time: {field: at, format: epoch_us}
+record:
+  columns: {id: string, n: bigint}
+  kafka_columns: [key]
+lake: {path: ./lake}
 """

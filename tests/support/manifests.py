@@ -92,7 +92,7 @@ def full() -> Manifest:
         accepted=Accepted(
             contract=("day.zone: a -> b",),
             start=("partition 0 begins at its log start 7",),
-            loss=(LostOffsets(partition=0, from_offset=8, until_offset=10),),
+            loss=(LostOffsets(partition=0, from_offset=8, until_offset=10, unsettled=1),),
         ),
         consumed=Checkpoint(topic=TOPIC, partitions=(consumed,)),
         first_offsets=(PartitionStart(partition=0, offset=7),),

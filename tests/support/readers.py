@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+import multiprocessing
 import re
 from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from glob import glob
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from tests.support.changing_lakes import CHANGES, Row, Rows, judged
 
@@ -27,6 +30,8 @@ class Reader:
     count: Callable[[Any, str], int]
     rows: Callable[[Any, str], list[Row]]
     shown: Callable[[Mapping[str, Any]], list[Row]]
+    alone: bool = False
+    """Whether it needs a process of its own: ClickHouse handles all signals of the one that it is in."""
 
 
 def _listed(path: str) -> Any:
@@ -113,6 +118,7 @@ READERS: Final[Mapping[str, Reader]] = {
         count=_chdb,
         rows=_chdb_rows,
         shown=lambda names: _chdb_select(names["chdb"], names["orders"]),
+        alone=True,
     ),
     "DataFusion": Reader(
         module="datafusion",
@@ -153,8 +159,27 @@ def ran(program: str, names: dict[str, Any]) -> int:
     return rows
 
 
+@cache
+def _own_process() -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn"))
+
+
+Found = TypeVar("Found")
+
+
+def _called(function: Callable[..., Found], reader: str, *about: object) -> Found:
+    """Call a function that uses a reader, in a process of its own if it needs one."""
+    if READERS[reader].alone:
+        return _own_process().submit(function, reader, *about).result()
+    return function(reader, *about)
+
+
 def counted(reader: str, path: str) -> int | str:
     """Count by a reader; an error of any kind is `error`."""
+    return _called(_counted, reader, path)
+
+
+def _counted(reader: str, path: str) -> int | str:
     library = importlib.import_module(READERS[reader].module)
     try:
         return READERS[reader].count(library, path)
@@ -183,8 +208,21 @@ def seen_after(read: Callable[[], list[Row]], expected: Rows) -> str:
     return judged(rows, expected)
 
 
+def counted_by_program(reader: str, lake: Path) -> int:
+    """Run the program of a reader, and return the rows that it counts."""
+    return _called(_counted_by_program, reader, lake)
+
+
+def _counted_by_program(reader: str, lake: Path) -> int:
+    return ran(snippet(reader, lake), {})
+
+
 def read_by(reader: str, lake: Path, way: str) -> list[Row]:
     """Read the rows of a lake in one way; its program must also count them."""
+    return _called(_read_by, reader, lake, way)
+
+
+def _read_by(reader: str, lake: Path, way: str) -> list[Row]:
     found = READERS[reader]
     if way != PROGRAM:
         return found.rows(importlib.import_module(found.module), f"{lake}/{way}")

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
 
+from jobs.config import Late
 from jobs.daily import run_day
 from tests.support.local_engine import order, pipeline
 from tests.support.memory_topic import MemoryTopic
@@ -47,12 +48,12 @@ def three_days(topic: MemoryTopic) -> None:
 
 
 @cache
-def a_lake(count: int) -> Path:
+def a_lake(count: int, late: Late = Late.SET_ASIDE) -> Path:
     """Return a lake of the first of three days, made once; copy it, never change it."""
     topic = MemoryTopic(2)
     three_days(topic)
     folder = Path(tempfile.mkdtemp(prefix="kafka-daily-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     for day in (FIRST, SECOND, THIRD)[:count]:
-        run_day(pipeline(folder / "lake", topic), day)
+        run_day(pipeline(folder / "lake", topic, late=late), day)
     return folder / "lake"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import deque
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -170,6 +171,39 @@ def test_an_open_transaction_below_the_days_end_stops_the_run_until_it_ends(lake
     topic.end(hanging, commit=True, at=at(SECOND, 1))
     run_day(pipeline(lake, topic), FIRST)
     assert len(places(lake)) == 7
+
+
+@pytest.mark.parametrize("paused", [True, False], ids=["a pause", "a record past the day"])
+def test_the_advice_for_transactions_that_overlap_without_end_works(lake: Path, paused: bool) -> None:
+    """It was to abort a transaction, at each run, of producers that were well."""
+    topic, open_now = MemoryTopic(), deque[Transaction]()
+
+    def write(*, at: datetime) -> None:
+        open_now.append(Transaction())
+        topic.produce(0, order(at), at, transaction=open_now[-1])
+        if len(open_now) > 2:
+            topic.end(open_now.popleft(), commit=True, at=at)
+
+    def before(question: str) -> None:
+        if question == "log_offsets":
+            write(at=at(FIRST, 4))
+
+    for _ in range(3):
+        write(at=at(FIRST, 3))
+    topic.before = before
+    for _ in range(3):
+        with pytest.raises(
+            BrokerBehind, match=r"abort none.*in a pause.*or once a record here is stamped past"
+        ):
+            run_day(pipeline(lake, topic), FIRST)
+    topic.before = lambda question: None
+    if not paused:
+        for _ in range(3):
+            write(at=at(SECOND, 4))
+    else:
+        while open_now:
+            topic.end(open_now.popleft(), commit=True, at=at(FIRST, 5))
+    assert run_day(pipeline(lake, topic), FIRST).manifest.rows(Verdict.IN_DAY) > 3
 
 
 def test_records_above_an_open_transaction_of_the_next_day_wait_for_it(lake: Path) -> None:

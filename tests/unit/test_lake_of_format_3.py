@@ -1,8 +1,4 @@
-"""A lake as version 0.1.0 left it, with its names: it is read, verified, built again, and goes on.
-
-`tests/data/lake-of-format-3` holds the days of `three_days`. The late rows of the second were set aside, and
-those of the third brought to the second. Never write it again.
-"""
+"""A lake as version 0.1.0 left it, with its names: it is read, verified, built again, and goes on."""
 
 from __future__ import annotations
 
@@ -22,13 +18,12 @@ from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.errors import KafkaDailyError
 from offsets.manifest_text import MANIFEST_NAME
+from tests.support.kept_lake import FOURTH, a_kept_lake, four_days_of_orders
 from tests.support.lake import files, manifests, places
-from tests.support.local_engine import order, pipeline
+from tests.support.local_engine import pipeline
 from tests.support.memory_topic import MemoryTopic
-from tests.support.three_days import FIRST, SECOND, THIRD, at, orders, three_days
+from tests.support.three_days import FIRST, SECOND, THIRD
 
-KEPT = Path(__file__).parent.parent / "data" / "lake-of-format-3"
-FOURTH = date(2026, 3, 31)
 ASIDE = f"date={SECOND}/_late/date={FIRST}/late-{SECOND}-20260401T000000-000002-00001.parquet"
 AMENDED = f"date={SECOND}/late-{THIRD}-20260401T000000-000003-00001.parquet"
 SOURCE = f"date={THIRD}/_late/{AMENDED}"
@@ -36,17 +31,12 @@ SOURCE = f"date={THIRD}/_late/{AMENDED}"
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(KEPT, tmp_path / "lake"))
+    return a_kept_lake(tmp_path / "lake")
 
 
 @pytest.fixture
 def topic() -> MemoryTopic:
-    made = MemoryTopic(2)
-    three_days(made)
-    orders(made, FOURTH)
-    made.produce(0, b"not json", at(FOURTH, 21))
-    made.produce(0, order(at(SECOND, 5)), at(FOURTH, 21.5))
-    return made
+    return four_days_of_orders()
 
 
 def problems(lake: Path, topic: MemoryTopic) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
@@ -16,15 +15,15 @@ from jobs.config import Late
 from jobs.daily import run_day
 from jobs.lake.posix import PosixLake
 from jobs.rebuild import rebuild_day
-from jobs.record.columns import Column, parse_type
 from jobs.record.rules import Rules
 from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.columns import ColumnRun, columns_on
 from offsets.plan import Accept
+from tests.support.changing_lakes import NEW, OLD, by
 from tests.support.lake import late_paths, places
 from tests.support.lake_parts import manifest_of, part
-from tests.support.local_engine import RULES, order, pipeline
+from tests.support.local_engine import order, pipeline
 from tests.support.memory_topic import MemoryTopic
 from tests.support.three_days import FIRST, SECOND, STARTS, THIRD, at, orders
 
@@ -33,13 +32,6 @@ DAYS = (FIRST, SECOND, THIRD, FOURTH)
 ALWAYS = ["event_time", "kafka_partition", "kafka_offset", "kafka_timestamp", "kafka_key"]
 
 
-def by(**columns: str) -> Rules:
-    """Make rules with these columns, by their types."""
-    return replace(RULES, columns=tuple(Column(name, parse_type(text)) for name, text in columns.items()))
-
-
-OLD = by(id="string", n="int", gone="json", nested="struct<a:int>")
-NEW = by(added="decimal(10,2)", nested="struct<a:int,b:string>", n="bigint", id="string")
 UNION = {
     "id": pa.string(),
     "n": pa.int64(),

@@ -36,6 +36,7 @@ from jobs.record.columns import Column, Kind, Scalar
 from jobs.record.schema import INSTANT
 from jobs.stages import Stage
 from jobs.task import task
+from jobs.upgrade.run import upgrade
 from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.checkpoint import Checkpoint, LostOffsets
@@ -59,6 +60,7 @@ from offsets.plan import Accept
 from offsets.verdict import Verdict
 from tests.reference import Fate, Place
 from tests.support import lake_parts
+from tests.support.earlier_formats import as_of_format
 from tests.support.lake import files, late_paths, places
 from tests.support.local_engine import RULES, ZONE, Crash, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
@@ -130,6 +132,38 @@ def test_a_rebuilt_day_holds_what_it_held(lake: Path, topic: MemoryTopic, day: d
         assert path.stat().st_size == file.bytes
     assert rebuild(lake, topic, day).manifest.revision == 3
     assert state(lake) == before
+
+
+@pytest.mark.parametrize("upgraded", [False, True])
+@pytest.mark.parametrize("version", [1, 2, 3])
+def test_a_day_of_each_format_is_built_again(
+    lake: Path, topic: MemoryTopic, version: int, upgraded: bool
+) -> None:
+    """Format 1 kept no digests, and an upgrade makes none: no such day could ever be built again."""
+    as_of_format(lake, version)
+    if upgraded:
+        upgrade(pipeline(lake, topic))
+    before = state(lake)
+    for day in DAYS:
+        rebuild(lake, topic, day)
+    assert state(lake) == before
+    assert all(entry.digest for manifest in read_chain(PosixLake(lake)) for entry in manifest.tally)
+
+
+def test_a_day_without_digests_is_built_again_under_its_own_contract_alone(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """Under another one as many records may be late, but other ones."""
+    as_of_format(lake, 1)
+    wider = replace(RULES, columns=(*RULES.columns, Column("more", Scalar(Kind.STRING))))
+    with pytest.raises(AuditFailed, match="or other ones"):
+        rebuild(lake, topic, THIRD, rules=wider, accept=Accept(contract=True))
+    topic.logs[0].records = [
+        replace(record, value=order(midnight(THIRD, ZONE))) if record.value == b"not json" else record
+        for record in topic.logs[0].records
+    ]
+    with pytest.raises(AuditFailed, match="or other ones"):
+        rebuild(lake, topic, THIRD)
 
 
 def test_a_rebuild_has_the_stages_of_a_day(lake: Path, topic: MemoryTopic) -> None:
@@ -500,6 +534,10 @@ def test_of_two_manifests_in_a_row_of_an_older_version_one_is_asked_for(tmp_path
         lose(lake / f"date={day}", "manifest")
     with pytest.raises(DayExists, match=f"--date {days[4]} --force"):
         rebuild(lake, topic, days[1])
+    with pytest.raises(LedgerBroken, match=rf"`cp \S+{days[3]}.json .* and `cp \S+{days[4]}.json"):
+        rebuild(lake, topic, days[4])
+    (lake / "_ledger" / f"{days[3]}.json").unlink()
+    (lake / "_ledger" / f"{days[4]}.json").unlink()
     with pytest.raises(LedgerBroken, match="Two days in a row are missing: restore one of them"):
         rebuild(lake, topic, days[4])
     (lake / f"date={days[3]}" / MANIFEST_NAME).write_bytes(saved)
@@ -531,6 +569,9 @@ def test_of_two_lost_days_one_needs_a_backup_where_no_day_records_bounds(tmp_pat
     before, saved = places(lake), (lake / f"date={days[1]}" / MANIFEST_NAME).read_bytes()
     lose(lake / f"date={days[1]}", "manifest")
     lose(lake / f"date={days[3]}", what)
+    with pytest.raises(LedgerBroken, match=rf"`cp \S+{days[1]}.json"):
+        rebuild(lake, topic, days[3])
+    (lake / "_ledger" / f"{days[1]}.json").unlink()
     with pytest.raises(LedgerBroken, match=f"Restore date={days[1]} from a backup first"):
         rebuild(lake, topic, days[3])
     (lake / f"date={days[1]}" / MANIFEST_NAME).write_bytes(saved)
@@ -1565,6 +1606,7 @@ def test_of_two_lost_days_in_a_row_one_must_come_back(
 ) -> None:
     for each in (SECOND, THIRD):
         lose(lake / f"date={each}", harm)
+        (lake / "_ledger" / f"{each}.json").unlink()
     with pytest.raises(LedgerBroken, match="Two days in a row are missing: restore one of them"):
         rebuild(lake, topic, day)
 
@@ -1661,6 +1703,8 @@ def test_a_lost_first_day_comes_back_from_a_backup_alone(
     backup = shutil.copytree(lake / f"date={FIRST}", tmp_path / "backup")
     before = state(lake)
     lose(lake / f"date={FIRST}", harm)
+    if harm == "manifest":
+        (lake / "_ledger" / f"{FIRST}.json").unlink()
     for command in (run_day, rebuild_day):
         with pytest.raises((LedgerBroken, DayExists), match=r"(?i)restore .* from a backup") as stopped:
             command(pipeline(lake, topic, late=Late.AMEND), FIRST)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from jobs.config import Late
 from jobs.daily import run_day
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import System
@@ -21,11 +23,11 @@ from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.errors import NotPublished
 from offsets.plan import Accept
+from tests.support.changing_lakes import NEW, OLD, by
 from tests.support.lake_parts import part
 from tests.support.local_engine import Crash, pipeline
 from tests.support.memory_topic import MemoryTopic
 from tests.support.three_days import FIRST, SECOND, THIRD, three_days
-from tests.unit.test_late_columns import NEW, OLD, by
 
 
 @pytest.fixture
@@ -89,6 +91,20 @@ def test_a_day_that_is_built_again_writes_it_too(lake: Path, topic: MemoryTopic)
     run(lake, topic, SECOND)
     rebuild_day(pipeline(lake, topic, rules=NEW, accept=Accept(contract=True)), FIRST)
     assert [run["from_date"] for run in document(lake)["days"]] == [f"{FIRST}", f"{SECOND}"]
+    assert notes(lake) == ()
+
+
+def test_a_lost_day_whose_owner_is_the_newest_is_in_it_as_it_was_built_again(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """The owner is built again after the day; its manifest of before knows of no other."""
+    for day in (FIRST, SECOND, THIRD):
+        run_day(pipeline(lake, topic, rules=OLD, late=Late.AMEND), day)
+    shutil.rmtree(lake / f"date={SECOND}")
+    rebuild_day(pipeline(lake, topic, rules=NEW, late=Late.AMEND, accept=Accept(contract=True)), SECOND)
+    assert [run["from_date"] for run in document(lake)["days"]] == [
+        f"{day}" for day in (FIRST, SECOND, THIRD)
+    ]
     assert notes(lake) == ()
 
 

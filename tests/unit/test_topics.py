@@ -230,10 +230,10 @@ def test_a_folder_stands_for_its_yaml_files(tmp_path: Path) -> None:
     [
         (("run", "--force", "--date", FIRST), "--force and --accept"),
         (("run", "--accept-contract", "--date", FIRST), "--force and --accept"),
-        (("plan",), "only `run` takes several"),
-        (("status",), "only `run` takes several"),
-        (("verify",), "only `run` takes several"),
-        (("clean",), "only `run` takes several"),
+        (("plan",), "only `run` and `upgrade` take several"),
+        (("status",), "only `run` and `upgrade` take several"),
+        (("verify",), "only `run` and `upgrade` take several"),
+        (("clean",), "only `run` and `upgrade` take several"),
     ],
 )
 def test_what_is_for_one_topic_refuses_several(

@@ -12,7 +12,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -187,7 +187,7 @@ def test_a_config_may_be_named_before_the_command_after_it_or_by_the_environment
 
 def test_the_demo_answers_json_with_one_document(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It had no --json; here it stops at once, since no broker was set up."""
-    monkeypatch.setenv("KAFKA_DAILY_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
     code, told = document("demo")
     assert (code, told["error"]) == (12, "BrokerUnavailable")
     assert "jars/broker" in told["expected"]
@@ -617,18 +617,87 @@ def in_a_process(
     )
 
 
+FORKS = IN_MEMORY.replace(
+    "main.main()\n",
+    """
+import gc, json, os
+gc.freeze()  # else each fork copies what it looks through
+for line in sys.stdin:
+    sys.argv[1:], files, real = json.loads(line)
+    if not (child := os.fork()):
+        for number, name in enumerate(files, 1):
+            if name is None:  # nobody reads it
+                reader, file = os.pipe()
+                os.close(reader)
+            else:
+                file = os.open(name, os.O_WRONLY | os.O_CREAT)
+            os.dup2(file, number)
+        if real:
+            jobs.context.open_context = really
+        break
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+else:
+    sys.exit()
+main.main()
+""",
+)
+"""A process that has loaded all of the command line, and forks for each command: it ends as any other."""
+
+
+@pytest.fixture(scope="module")
+def forks() -> Iterator[subprocess.Popen[str]]:
+    command, here = [sys.executable, "-c", FORKS], Path(__file__).parents[3]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=here, text=True
+    ) as child:
+        yield child
+
+
+def in_a_fork(
+    forks: subprocess.Popen[str], arguments: Sequence[object], files: Sequence[Path | None], *, real: bool
+) -> int:
+    """Return the exit code of a command that writes to two files; None is a pipe that nobody reads."""
+    assert forks.stdin is not None
+    assert forks.stdout is not None
+    names = [str(file) if file else None for file in files]
+    forks.stdin.write(json.dumps([list(map(str, arguments)), names, real]) + "\n")
+    forks.stdin.flush()
+    return int(forks.stdout.readline())
+
+
+THREE_DAYS = ("run",)
+NOT_OVER = ("run", "--date", "2999-03-31")
+FULL = Path("/dev/full")
+FILE = Path("a file")
+
+
 @pytest.mark.parametrize("json", [[], ["--json"]])
 @pytest.mark.parametrize(
-    "redirected", [">/dev/full", "2>/dev/full", ">/dev/full 2>&1", "> >(exit)", "2> >(exit)", ">&-", "2>&-"]
+    "files",
+    [(FULL, FILE), (FILE, FULL), (FULL, FULL), (None, FILE), (FILE, None)],
+    ids=lambda files: " ".join("nobody" if file is None else file.name for file in files),
 )
 def test_what_cannot_be_printed_changes_neither_the_days_nor_the_exit_code(
-    config: Path, redirected: str, json: list[str]
+    forks: subprocess.Popen[str], config: Path, files: tuple[Path | None, ...], json: list[str]
 ) -> None:
     """A full disk under the log, or `run | head -0`, was a bug (70) after the first of three days."""
-    done = in_a_process("run", "--config", config, *json, redirected=redirected)
+    to = [config.with_name(f"{number}") if file is FILE else file for number, file in enumerate(files, 1)]
+    there = [file for file in to if file and file is not FULL]
+    code = in_a_fork(forks, [*THREE_DAYS, "--config", config, *json], to, real=False)
+    assert (code, len(PosixLake(config.parent / "lake").days())) == (0, 3), [f.read_text() for f in there]
+    code = in_a_fork(forks, [*NOT_OVER, "--config", config, *json], to, real=True)
+    assert code == 10, [f.read_text() for f in there]
+
+
+@pytest.mark.parametrize("json", [[], ["--json"]])
+@pytest.mark.parametrize("redirected", [">&-", "2>&-"])
+def test_a_stream_that_is_closed_changes_neither_the_days_nor_the_exit_code(
+    config: Path, redirected: str, json: list[str]
+) -> None:
+    """Python has no such stream from its start on."""
+    done = in_a_process(*THREE_DAYS, "--config", config, *json, redirected=redirected)
     assert (done.returncode, len(PosixLake(config.parent / "lake").days())) == (0, 3), done.stderr.decode()
-    arguments = ("run", "--config", config, "--date", "2999-03-31", *json)
-    done = in_a_process(*arguments, redirected=redirected, program=REAL)
+    done = in_a_process(*NOT_OVER, "--config", config, *json, redirected=redirected, program=REAL)
     assert done.returncode == 10, done.stderr.decode()
 
 

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import random
-import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from jobs.daily import run_day
-from jobs.day.execute import file_options
+from jobs.day.execute import Execution
 from jobs.day.plan import make_plan
 from jobs.day.sampling import PLACES, SAMPLE_BYTES, SAMPLE_ROWS, SECONDS, places, sampled_row_bytes
+from jobs.stages import DayStages
 from jobs.task.classify import DayBounds
 from jobs.task.result import TaskResult
 from jobs.task.task import TaskSpec
@@ -112,14 +113,14 @@ def sample(tmp_path: Path, topic: MemoryTopic, **changed: Any) -> tuple[float | 
     """Return what a sample says of a row, and what the day's files say."""
     engine = WatchedEngine(topic, batch_rows=2_000)
     here = pipeline(tmp_path / "lake", topic, engine=engine, **SIZES, **changed)
-    plan = make_plan(here, read_ledger(here.lake), FIRST).plan
-    rules = here.settings.rules
+    planned = make_plan(here, read_ledger(here.lake), FIRST)
+    plan, rules = planned.plan, here.settings.rules
     task = TaskSpec(
         rules=rules,
         bounds=DayBounds.of(plan, rules),
         lake=FILES,
         attempts=str(tmp_path / "attempts"),
-        files=file_options(here, plan),
+        files=Execution.begin(here, planned, "", DayStages(FIRST)).file_options(),
     )
     found = sampled_row_bytes(topic, plan, task)
     run_day(here, FIRST)
@@ -160,22 +161,32 @@ def test_a_sample_that_cannot_be_had_leaves_the_guess(tmp_path: Path) -> None:
     for number in range(100):
         topic.produce(0, b"broken", start + timedelta(seconds=number))
     here = pipeline(tmp_path / "lake", topic, invalid_limit=1.0, engine=LocalEngine(topic), **SIZES)
-    plan = make_plan(here, read_ledger(here.lake), FIRST).plan
+    planned = make_plan(here, read_ledger(here.lake), FIRST)
+    plan = planned.plan
     (tmp_path / "sample").write_text("no folder")
     task = TaskSpec(
         rules=RULES,
         bounds=DayBounds.of(plan, RULES),
         lake=FILES,
         attempts=str(tmp_path / "attempts"),
-        files=file_options(here, plan),
+        files=Execution.begin(here, planned, "", DayStages(FIRST)).file_options(),
     )
     assert sampled_row_bytes(topic, plan, task) is None
 
 
-def test_a_slow_broker_makes_the_sample_small_and_not_the_run_late(tmp_path: Path) -> None:
-    topic = MemoryTopic(3)
+def test_a_slow_broker_makes_the_sample_small_and_not_the_run_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a clock of its own: on a busy machine a sample less fitted into the real seconds."""
+    topic, clock = MemoryTopic(3), [0.0]
     fill(topic, FIRST, random_text(60), 2_000)
-    topic.before = lambda question: time.sleep(SECONDS / 2.5 if question == "sample" else 0)
+    for module in ("sampling", "stamps"):
+        monkeypatch.setattr(f"jobs.day.{module}.time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    def wait(question: str) -> None:
+        clock[0] += SECONDS / 2.5 if question == "sample" else 0.0
+
+    topic.before = wait
     found, truth = sample(tmp_path, topic)
     assert topic.asked.count("sample") == 2 * (3 + 2), (
         "once by the test, once by the run; each plan takes two"
@@ -190,7 +201,8 @@ def test_places_lie_apart_and_within_what_is_read(rows: int, tmp_path: Path) -> 
     for number in range(rows):
         topic.produce(number % 3, b"{}", start + timedelta(milliseconds=number))
     here = pipeline(tmp_path / "lake", topic)
-    plan = make_plan(here, read_ledger(here.lake), FIRST).plan
+    planned = make_plan(here, read_ledger(here.lake), FIRST)
+    plan = planned.plan
     spans: Sequence[Any] = plan.spans
     chosen = places(plan)
     sampled = [(part, at) for part, from_, until in chosen for at in range(from_, until)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 
 from jobs.config import Late
 from jobs.daily import run_day
+from jobs.day import stamps
 from jobs.day.plan import preview
 from jobs.first_look.show import show
 from offsets.errors import OffsetsLost
@@ -110,6 +112,19 @@ def test_a_plan_without_a_sample_stands(lake: Path) -> None:
     topic.before = refuse
     assert warned(lake, topic) == ""
     assert run_day(pipeline(lake, topic), FIRST).manifest.rows(Verdict.IN_DAY) == 0
+
+
+def test_a_slow_broker_makes_the_sample_smaller(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic, clock = MemoryTopic(2), [0.0]
+    replayed(topic)
+    monkeypatch.setattr("jobs.day.stamps.time", SimpleNamespace(monotonic=lambda: clock[0]))
+    assert "30 of 30 sampled" in warned(lake, topic)
+
+    def wait(question: str) -> None:
+        clock[0] += stamps.SECONDS + 0.1 if question == "sample" else 0.0
+
+    topic.before = wait
+    assert "15 of 15 sampled" in warned(lake, topic)
 
 
 def test_records_stamped_in_the_calendars_last_hours_stop_no_run(lake: Path) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from jobs import config
@@ -93,6 +93,8 @@ def test_every_record_of_the_sample_is_valid_under_the_types_inferred_from_it(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(OBJECTS)
+@example([{"a": "x", "\U000f0000": 1479643200000}])  # a character beyond U+FFFF was cut in two
+@example([{"a": "x", 'q"\\\x7f': 1479643200000}])
 def test_a_written_config_is_read_back_as_it_was_proposed(
     tmp_path: Path, objects: list[dict[str, Any]]
 ) -> None:
