@@ -30,10 +30,12 @@ import offsets.days
 from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import run_day
+from jobs.day.execute import Execution
 from jobs.lake.clean import clean
 from jobs.lake.expiry import expire
 from jobs.lake.port import Lake, LockHolder
 from jobs.lake.posix import PosixLake
+from jobs.lake.roll_forward import finish_last_run
 from jobs.lake.store import Store
 from jobs.rebuild import rebuild_day
 from jobs.record.columns import Column, Kind, Scalar
@@ -44,7 +46,7 @@ from offsets.checkpoint import LostOffsets
 from offsets.errors import KafkaDailyError
 from offsets.plan import Accept
 from tests import reference
-from tests.faults.laws import Reader, Seen, check, no_coordinate_twice
+from tests.faults.laws import Reader, Seen, check, no_coordinate_twice, todays_name
 from tests.faults.light_files import light_files, light_rows, parquet_rows
 from tests.faults.memory_lake import MemoryLake, MemoryStore
 from tests.faults.scripts import (
@@ -61,6 +63,7 @@ from tests.faults.scripts import (
 )
 from tests.faults.store import Fault, FaultyOs, some
 from tests.faults.twins import WALL_CLOCK, TwinTopic
+from tests.faults.upgrades import finish_upgrade, upgrade_oldest_days
 from tests.reference import DAY, Fate, Request, ZoneDatabase
 from tests.support.local_engine import RULES, Crash, LocalEngine, pipeline
 from tests.support.memory_topic import MemoryTopic
@@ -70,8 +73,8 @@ HOLDER: Final = LockHolder(run_id="expire", host="here", pid=1, since=WALL_CLOCK
 MEMORY: Final = Path("/dev/shm")
 STEPS: Final[list[tuple[Any, str]]] = [
     (jobs.daily, "plan_with_retries"),
-    (jobs.daily, "run_tasks"),
-    (jobs.daily, "audit_day"),
+    (Execution, "run_tasks"),
+    (Execution, "audit"),
     (jobs.day.execute, "recheck"),
     (jobs.day.execute, "prove_gaps"),
     (jobs.day.commit, "commit"),
@@ -127,6 +130,8 @@ class History:
         self.amend = script.amend
         self.reader = Reader(parquet_rows if real else light_rows)
         self.before: dict[str, str] = {}
+        self.earlier = set[date]()
+        """The days of an earlier format, until an upgrade ended well."""
         self.made = 60
         self._candidates: dict[str, reference.Lake] = {}
         self._accept = Accept()
@@ -161,6 +166,8 @@ class History:
 
     def finish(self) -> None:
         """Clean up, and verify the lake."""
+        if self.earlier:
+            finish_upgrade(self)
         self.store.plant()
         lake = self.on_store
         holder = LockHolder(run_id="clean", host="here", pid=1, since=WALL_CLOCK)
@@ -240,6 +247,8 @@ class History:
                 self._rebuild(change.how)
             case "expire":
                 self._expire(change.how)
+            case "upgrade":
+                upgrade_oldest_days(self, change.how)
             case "power loss":
                 self.store.power_loss(some(change.how))
                 self.counts["power losses between runs"] += 1
@@ -290,7 +299,7 @@ class History:
         how = how * 617 % 1000  # spread it: hypothesis draws small numbers most often
         first = len(self.lake.days) - len(self.lake.kept)
         at = first + how % len(self.lake.kept)
-        damage = "" if whole else DAMAGES[how // 3 % len(DAMAGES)]
+        damage = "" if whole or self.earlier else DAMAGES[how // 3 % len(DAMAGES)]
         if damage == "gone":
             between = [
                 n for n in range(first + 1, len(self.lake.days) - 1) if not self.lake.days[n + 1].lossy
@@ -343,14 +352,15 @@ class History:
     def _expire(self, how: int) -> None:
         """Let the oldest days leave, after an attempt that crashed or without one; the newest two stay."""
         leaving = [settled.day.date for settled in self.lake.kept[:-2]]
-        if not leaving:
-            return
+        if not leaving or not self.manifest(self.lake.kept[-1].day.date).get("columns"):
+            return  # the newest day must be of today's format
         until, lake = leaving[how % len(leaving)], self.on_store
         expected = self.lake.expire(until)
         if how & 1:
             self.store.plant(Fault(at=1 + how // 2 * 617 % 40, after=bool(how & 2)))
             with suppress(Crash), lake.lock(HOLDER):
-                expire(lake, until + DAY, WALL_CLOCK, "expire", "a policy")
+                ledger, _ = finish_last_run(lake, "expire")
+                expire(lake, ledger, until + DAY, WALL_CLOCK, "expire", "a policy")
             self.store.show()
             self.counts["expiries that crashed"] += self.store.dead
             if self.store.dead and how & 4:
@@ -358,7 +368,8 @@ class History:
             no_coordinate_twice(self.seen(self.lake, moving=False))
         self.store.plant()
         with lake.lock(HOLDER):
-            expire(lake, until + DAY, WALL_CLOCK, "expire", "a policy")
+            ledger, _ = finish_last_run(lake, "expire")
+            expire(lake, ledger, until + DAY, WALL_CLOCK, "expire", "a policy")
         self.store.show()
         self.lake = expected
         gone = {f"date={settled.day.date}" for settled in self.lake.days if settled.day.date <= until}
@@ -370,7 +381,7 @@ class History:
         """Rebuild a day while late files of the newest one still wait: they are moved first."""
         self.store.plant()
         if day not in self._days():
-            self.lake = self._candidates[self._manifest(day)["run_id"]]
+            self.lake = self._candidates[self.manifest(day)["run_id"]]
         before = sum(self.counts[name] for name in self.counts if name.startswith("rebuilds"))
         self._rebuild(how, whole=True)
         after = sum(self.counts[name] for name in self.counts if name.startswith("rebuilds"))
@@ -416,7 +427,7 @@ class History:
     def _named(self, path: Path) -> bool:
         """Return whether a manifest names a file."""
         name = path.relative_to(self.folder).as_posix()
-        manifests = filter(None, map(self._manifest, self._days()))
+        manifests = filter(None, map(self.manifest, self._days()))
         return any(
             name in (file["target"], f"date={manifest['day']['date']}/{file['path']}")
             for manifest in manifests
@@ -439,7 +450,7 @@ class History:
 
     def _revisions(self, day: date, expected: reference.Lake | None) -> dict[str, reference.Lake]:
         """Return what the lake holds by run: the revision that is there now, else the new one."""
-        manifest = self._manifest(day)
+        manifest = self.manifest(day)
         ways = {manifest["run_id"]: self.lake} if manifest else {}
         return ways | ({"": expected} if expected else {})
 
@@ -448,11 +459,12 @@ class History:
 
         Those days changed that were rebuilt, and late files that a rebuilt day no longer names.
         """
-        run = self._manifest(day)["run_id"]
+        run = self.manifest(day)["run_id"]
         lake = ways[run] if run in ways else ways.get("", self.lake)
         rebuilt = [other for other, run in self._runs().items() if runs.get(other) != run]
         self.counts["rebuilds of owners"] += len(set(rebuilt) - {day})
-        named = {file["target"] for other in rebuilt for file in self._manifest(other)["files"]}
+        targets = {file["target"] for other in rebuilt for file in self.manifest(other)["files"]}
+        named = {todays_name(target) for target in targets if target}
         self.before = {
             name: digest
             for name, digest in self.before.items()
@@ -463,7 +475,7 @@ class History:
 
     def _runs(self) -> dict[date, str]:
         """Return the run that wrote each day."""
-        return {day: manifest["run_id"] for day in self._days() if (manifest := self._manifest(day))}
+        return {day: manifest["run_id"] for day in self._days() if (manifest := self.manifest(day))}
 
     def _refused_topic(self, day: date, kind: str, number: int, script: DayScript) -> None:
         """Change the topic in a way that no run may accept; then undo it."""
@@ -493,7 +505,7 @@ class History:
         if result != "done":
             self.counts[f"refused: {kind}"] += result in expected
             return
-        newest = self._manifest(day)
+        newest = self.manifest(day)
         assert kind.startswith("reader"), f"{kind} was accepted"
         assert sum(tally["rows"] for tally in newest["tally"]) == 0, f"{kind} was not noticed"
 
@@ -588,7 +600,7 @@ class History:
 
     def _note(self, day: date, request: Request) -> None:
         """Work out what a new day should hold, if this run committed one."""
-        manifest = self._manifest(day)
+        manifest = self.manifest(day)
         if manifest is None or manifest["run_id"] in self._candidates or day in self._days():
             return
         ends = {span["partition"]: span["until_offset"] for span in manifest["spans"]}
@@ -599,15 +611,21 @@ class History:
     def _days(self) -> list[date]:
         return [settled.day.date for settled in self.lake.days]
 
-    def _manifest(self, day: date) -> Any:
+    def manifest(self, day: date) -> Any:
+        """Return the manifest of a day as JSON; None for a day that is not there."""
+        text = self.manifest_text(day)
+        return json.loads(text) if text else None
+
+    def manifest_text(self, day: date) -> bytes:
+        """Return the manifest of a day as it is; empty for a day that is not there."""
         path = self.folder / f"date={day}" / "_manifest.json"
-        return json.loads(path.read_bytes()) if path.exists() else None
+        return path.read_bytes() if path.exists() else b""
 
     def _committed(self, day: date) -> None:
         """Note that the day is committed: from here on nothing may remove it."""
         if day not in self._days():
-            self.lake = self._candidates[self._manifest(day)["run_id"]]
-        self.before = {name: file.sha256 for name, file in self.seen(self.lake, moving=False).files.items()}
+            self.lake = self._candidates[self.manifest(day)["run_id"]]
+        self.note_files()
         self.counts["days committed"] += 1
         self.counts["late rows of expired days"] += sum(
             place.fate is Fate.SET_ASIDE and place.of is not None and place.of <= self.lake.expired
@@ -618,9 +636,14 @@ class History:
                 p.fate is fate for p in self.lake.days[-1].placed.values()
             )
 
+    def note_files(self) -> None:
+        """Note what the committed days hold: from here on nothing may change it."""
+        files = self.seen(self.lake, moving=False).files
+        self.before = {todays_name(name): file.sha256 for name, file in files.items()}
+
     def look(self, *, moving: bool, day: date | None = None) -> None:
         """Check the lake by all laws."""
-        manifest = self._manifest(day) if day and day not in self._days() else None
+        manifest = self.manifest(day) if day and day not in self._days() else None
         lake = self._candidates[manifest["run_id"]] if manifest else self.lake
         if self.folder.exists():
             check(self.seen(lake, moving=moving))
@@ -634,6 +657,7 @@ class History:
             topic=self.known,
             produced=self.twin.produced,
             moving=moving,
+            upgrading=bool(self.earlier),
             before=self.before,
         )
 
@@ -658,7 +682,7 @@ class History:
         if attempt.fault == "power loss":
             self.store.power_loss(some(attempt.at))
             self.look(moving=True, day=day)
-        if result == "crash" and where % 2 and self._manifest(day):
+        if result == "crash" and where % 2 and self.manifest(day):
             self._rebuild_first(day, attempt.at)
         if attempt.late_switched:
             self.amend = not self.amend

@@ -72,8 +72,9 @@ class Reader:
 class Seen:
     """A lake as it is, beside what it should be.
 
-    `moving` is whether the newest day may still have late files on their way; `before` are the files of
-    committed days when they were looked at last, by path.
+    `moving` is whether the newest day may still have late files on their way; `upgrading` is whether days are
+    of an earlier format, and an upgrade may have died before it renamed late files. `before` are the files of
+    committed days when they were looked at last, by `todays_name`.
     """
 
     folder: Path
@@ -81,6 +82,7 @@ class Seen:
     topic: Topic
     produced: Mapping[Coordinate, tuple[bytes | None, int | None]]
     moving: bool
+    upgrading: bool
     before: Mapping[str, str]
     files: Mapping[str, File]
 
@@ -128,6 +130,12 @@ class Seen:
         """Return whether a late file went with the day to which it was brought."""
         return bool(file["target"]) and date.fromisoformat(file["target"][5:15]) <= self.lake.expired
 
+    def awaits_rename(self, day: date, file: Any) -> bool:
+        """Return whether a late file has a link in its owner's day while it is renamed in its own."""
+        target, source = file["target"], f"date={day}/{file['path']}"
+        linked = bool(target) and self.upgrading and source in self.files
+        return linked and bool({target, earlier_target(target)} & self.files.keys())
+
     def listed(self) -> Iterator[tuple[date, Any]]:
         """Yield each file that a manifest lists, with the day of that manifest."""
         for day, manifest in self.manifests.items():
@@ -142,6 +150,18 @@ def _is_data(name: str) -> bool:
 
 def _offsets(ranges: Iterable[tuple[int, int]]) -> set[int]:
     return {offset for from_, until in ranges for offset in range(from_, until)}
+
+
+def todays_name(name: str) -> str:
+    """Return the name that a file of a day has by today's format."""
+    folder, _, last = name.rpartition("/")
+    last = f"part-{last}" if last.startswith("late-") else last
+    return f"{folder}/{last.replace('.parquet', '.rows') if '/_' in folder else last}"
+
+
+def earlier_target(target: str) -> str:
+    """Return the name that a late file had in its day by earlier formats."""
+    return target.replace("/part-late-", "/late-")
 
 
 Law = Callable[[Seen], None]
@@ -180,6 +200,8 @@ def every_record_has_its_place(seen: Seen) -> None:
             if place.fate is Fate.AMENDED and seen.moving and place.day == newest:
                 waiting = Place(Fate.SET_ASIDE, place.day, place.of)
                 lawful += [{waiting}, {place, waiting}]
+            if place.fate is Fate.AMENDED and seen.upgrading:
+                lawful += [{place, Place(Fate.SET_ASIDE, place.day, place.of)}]
             assert of_record in lawful, f"{at} should be {place}, is {of_record or 'nowhere'}"
     assert not actual, f"in files, and should not be: {actual}"
 
@@ -219,15 +241,23 @@ def files_are_those_that_were_committed(seen: Seen) -> None:
 
 def a_committed_day_never_changes(seen: Seen) -> None:
     """What was there is there, unless it moved on to its day; what is new, a later manifest lists."""
-    targets = {file["target"]: f"date={day}/{file['path']}" for day, file in seen.listed() if file["target"]}
-    moved = {source: target for target, source in targets.items()}
+    files = {todays_name(name): file for name, file in seen.files.items()}
+    assert len(files) == len(seen.files), "a file has two names"
+    moved, new = dict[str, str](), set[str]()
+    for day, listed in seen.listed():
+        name = todays_name(f"date={day}/{listed['path']}")
+        if listed["target"]:
+            moved[name] = todays_name(listed["target"])
+            new.add(moved[name])
+        if seen.awaits_rename(day, listed) or (seen.upgrading and not listed["rows"]):
+            new.add(name)
     for name, digest in seen.before.items():
-        file = seen.files.get(name) or seen.files.get(moved.get(name, ""))
+        file = files.get(name) or files.get(moved.get(name, ""))
         assert file is not None, f"{name} is gone"
         assert file.sha256 == digest, f"{name} was changed"
     known = {name.partition("/")[0] for name in seen.before}
-    for name in seen.files.keys() - seen.before.keys():
-        assert name.partition("/")[0] not in known or name in targets, f"{name} is new in a committed day"
+    for name in files.keys() - seen.before.keys():
+        assert name.partition("/")[0] not in known or name in new, f"{name} is new in a committed day"
 
 
 def nothing_left_but_orphans(seen: Seen) -> None:
@@ -238,6 +268,8 @@ def nothing_left_but_orphans(seen: Seen) -> None:
     named = {f"date={day}/_manifest.json" for day in seen.days}
     for day, file in seen.listed():
         named |= {f"date={day}/{file['path']}", file["target"]}
+        if seen.awaits_rename(day, file):
+            named.add(earlier_target(file["target"]))
     assert not seen.files.keys() - named, "no manifest names them"
 
 
@@ -325,7 +357,7 @@ def expired_days_are_counted(seen: Seen) -> None:
     for settled, manifest in seen.settled():
         aside = [place.of for place in settled.placed.values() if place.fate is Fate.SET_ASIDE]
         late = sum(day is not None and day <= settled.expired for day in aside)
-        assert manifest["late_expired"] == late, f"{settled.day.date} counts other late rows"
+        assert manifest.get("late_expired", 0) == late, f"{settled.day.date} counts other late rows"
     for settled, entry in seen.expired:
         day = settled.day.date
         for (number, verdict), offsets in _verdicts(settled).items():
@@ -367,6 +399,9 @@ def losses_are_marked(seen: Seen) -> None:
         lost = {at for at, place in settled.placed.items() if place.fate is Fate.LOST}
         assert bool(named) == settled.lossy
         assert lost <= named
+        for loss in manifest["accepted"]["loss"]:
+            number = loss["partition"]
+            assert loss["unsettled"] == len(settled.offsets(number, Fate.LOST)), f"lost in {number}"
 
 
 def nothing_of_the_lake_lies_below_its_start(seen: Seen) -> None:

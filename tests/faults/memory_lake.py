@@ -10,13 +10,13 @@ import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
-from jobs.lake.files import HashedFile
+from jobs.lake.files import HashedFile, awaits_rename
 from jobs.lake.names import (
     LEDGER_NAME,
     REMOVED,
@@ -24,6 +24,7 @@ from jobs.lake.names import (
     STAGING_NAME,
     brought_by,
     day_ref,
+    earlier_name,
     entry_day,
     entry_ref,
     last,
@@ -44,6 +45,8 @@ class MemoryStore:
         """Begin without a lake; `root` is where it is shown."""
         _ALIVE[str(root)] = self
         self.root, self.names, self.staged = root, dict[str, bytearray](), set[str]()
+        self.times: dict[bytes, int] = {}
+        """After how many changes a text of a day was written."""
         self.locked = False
         self.kinds: Counter[str] = Counter()
         self.injected = 0
@@ -164,7 +167,9 @@ class MemoryLake:
         return None if text is None else bytes(text)
 
     def manifest_written(self, day: date) -> datetime | None:
-        return None
+        text = bytes(self._store.names.get(self.manifest_place(day), b""))
+        after = self._store.times.get(text)
+        return None if after is None else datetime.fromtimestamp(after, UTC)
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
         return bytes(self._store.names.get(f"{day_ref(day)}/{LISTS_NAME}", b"")[at : at + size])
@@ -174,6 +179,12 @@ class MemoryLake:
 
     def entry_place(self, day: date) -> str:
         return entry_ref(day)
+
+    def replaced_place(self, day: date) -> str | None:
+        return None
+
+    def late_since_replaced(self, day: date) -> list[str]:
+        return []
 
     def entry_text(self, day: date) -> bytes | None:
         text = self._store.names.get(entry_ref(day))
@@ -293,20 +304,26 @@ class MemoryLake:
             names[f"{folder}/{name}"] = names[ref]
         for name, text in contents.texts.items():
             names[f"{folder}/{name}"] = bytearray(text)
+            self._store.times[text] = self._store.kinds.total()
 
     def bring(self, source: str, target: str) -> bool:
         names = self._store.names
         at_target, at_source = names.get(target), names.get(source)
         if at_source is None and at_target is not None:
             return False
-        if at_source is None or (at_target is not None and at_target is not at_source):
+        renamed = awaits_rename(self, source, target)
+        if not (at_source or renamed) or (at_target is not None and at_target is not at_source):
             raise LedgerBroken(expected=f"{source} or {target}", found="neither or two", do="Look.")
-        if at_target is None:
+        if renamed:
+            with self._store.change("rename"):
+                names[target] = names.pop(earlier_name(target))
+        elif at_target is None and at_source is not None:
             with self._store.change("link"):
                 names[target] = at_source
-        with self._store.change("unlink"):
-            del names[source]
-        return True
+        if at_source is not None:
+            with self._store.change("unlink"):
+                del names[source]
+        return not renamed
 
     def remove(self, staged: str, day: date) -> None:
         with self._store.change("remove"):

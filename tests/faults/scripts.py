@@ -31,10 +31,11 @@ CHANGES: Final = (
     "add partition", "compact", "retain", "retain", "columns", "past", "future", "tombstones", "zone",
     "zone database", "late", "truncate", "recreate", "other anchor", "forget pending", "reader drops",
     "reader doubles", "too soon", "too far", "rerun", "rebuild", "rebuild", "rebuild", "power loss",
-    "expire", "expire", "expire",
+    "expire", "expire", "expire", "upgrade", "upgrade",
 )  # fmt: skip
 AFTERWARDS: Final = (
     "rebuild", "rebuild", "rebuild", "past", "columns", "tombstones", "compact", "retain", "rerun", "expire",
+    "upgrade",
 )  # fmt: skip
 FAULTS: Final = ("crash", "lost answer", "power loss", "EIO", "EIO after", "kill")
 DAMAGES: Final = ("", "late", "gone", "removed", "cut", "late", "gone")

@@ -14,7 +14,7 @@ import random
 import shutil
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -67,7 +67,7 @@ class Change:
     """A change of names; the first name carries it: lost with it are all others.
 
     A `whole` change holds for all its names or for none. Else the others may be lost alone: the old name of
-    a renamed file comes back unless its folder was synced.
+    a file that was renamed into another folder comes back unless its own was synced.
     """
 
     names: tuple[Name, ...]
@@ -112,6 +112,18 @@ class Disk:
                 self.durable_text[node] = Path(entry.path).read_bytes()
                 self.text[node] = bytearray(self.durable_text[node])
             self.seen[parent][entry.name] = inodes[inode]
+
+    def copy(self) -> Disk:
+        """Return a disk that changes apart from this one; its nodes have the same numbers."""
+        return Disk(
+            seen={node: dict(names) for node, names in self.seen.items()},
+            kept={node: dict(names) for node, names in self.kept.items()},
+            text={node: bytearray(text) for node, text in self.text.items()},
+            durable_text=dict(self.durable_text),
+            torn=set(self.torn),
+            changes=[Change(tuple(map(replace, each.names)), each.whole) for each in self.changes],
+            numbers=count(1 + max([*self.seen, *self.text])),
+        )
 
     def find(self, parts: tuple[str, ...]) -> int:
         """Return the node of a path."""
@@ -226,6 +238,32 @@ class Fault:
     of: frozenset[str] | None = None
 
 
+@dataclass(slots=True, kw_only=True)
+class Numbered:
+    """Numbers the changes of some kinds, from 1; writes in a row to a file are one."""
+
+    of: frozenset[str] | None
+    made: int = 0
+    _writes: int = 0
+    _writing: int | None = None
+
+    def count(self, kind: str, file: int | None) -> bool:
+        """Count a change, if it is of these kinds."""
+        if self.of and kind not in self.of:
+            return False
+        if kind == "write" and file == self._writing:
+            self._writes += 1
+        else:
+            self.made, self._writes = self.made + 1, 0
+        self._writing = file if kind == "write" else None
+        return True
+
+    def is_due(self, kind: str, at: int, within: int) -> bool:
+        """Return whether the counted change is the one of a number, or comes after it."""
+        early = kind == "write" and self.made == at and self._writes < within
+        return self.made >= at and not early
+
+
 class FaultyOs(System):
     """The system's calls over one real folder, each of which may fail."""
 
@@ -241,8 +279,9 @@ class FaultyOs(System):
         self.kinds: Counter[str] = Counter()
         self.watch: Callable[[], None] = lambda: None
         """Called after each change of a name, so that a reader can look."""
-        self._made = self._writes = 0
-        self._writing: int | None = None
+        self.about_to: Callable[[str, int | None], None] = lambda kind, file: None
+        """Called before each change, of an open file or of names."""
+        self._numbered = Numbered(of=None)
         self._struck = False
         self.death = "not alive"
         self._files: dict[int, int] = {}
@@ -263,12 +302,22 @@ class FaultyOs(System):
     def arm(self, fault: Fault | None) -> None:
         """Plant a fault ahead of a process that is alive."""
         self.fault, self.dead, self._struck = fault, False, False
-        self._made, self._writes, self._writing = 0, 0, None
+        self._numbered = Numbered(of=fault.of if fault else None)
 
     def power_loss(self, keeps: Keeps = nothing) -> None:
         """Forget what was not made durable, but for what the disk happened to write early."""
+        written = {
+            node: path.stat().st_mtime_ns
+            for node, path in self.disk.walk(self.root)
+            if node in self.disk.text and path.exists()
+        }
         self.disk = self.disk.after_power_loss(keeps)
         self.disk.store(self.root)
+        for node, path in self.disk.walk(self.root):
+            if (
+                node in written
+            ):  # a disk knows still when a file was written: columns and late files are told by it
+                os.utime(path, ns=(written[node], written[node]))
         self.plant()
 
     def __reduce__(self) -> Any:
@@ -359,14 +408,13 @@ class FaultyOs(System):
         self._change("fsync", lambda: None, lambda _: self.disk.sync(self._files[file]), file)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename; the new name carries it."""
+        """Rename; the new name carries it. A folder, or a name within a folder, is renamed whole."""
         node = self.disk.find(self._parts(source))
+        whole = node in self.disk.seen or source.parent == target.parent
         self._change(
             "rename",
             lambda: os.rename(source, target),
-            lambda _: self.disk.change(
-                self._to(target, node), self._to(source, None), whole=node in self.disk.seen
-            ),
+            lambda _: self.disk.change(self._to(target, node), self._to(source, None), whole=whole),
         )
 
     def link(self, source: Path, target: Path) -> None:
@@ -410,6 +458,7 @@ class FaultyOs(System):
         if self.dead or (file is not None and file not in self._files):
             raise Crash(self.death)
         self.kinds[kind] += 1
+        self.about_to(kind, file)
         fault = self._strikes(kind, file)
         if fault and not fault.after:
             self._fail(fault, kind, file)
@@ -431,15 +480,10 @@ class FaultyOs(System):
     def _strikes(self, kind: str, file: int | None) -> Fault | None:
         """Count a change; return the fault where this change is to fail."""
         fault = self.fault
-        if fault is None or (fault.of and kind not in fault.of):
+        if fault is None or not self._numbered.count(kind, file):
             return None
-        if kind == "write" and file == self._writing:
-            self._writes += 1
-        else:
-            self._made, self._writes = self._made + 1, 0
-        self._writing = file if kind == "write" else None
-        early = kind == "write" and self._made == fault.at and self._writes < fault.within
-        if self._made < fault.at or early or (self._struck and not fault.lasting):
+        due = self._numbered.is_due(kind, fault.at, fault.within)
+        if not due or (self._struck and not fault.lasting):
             return None
         self._struck = True
         return fault

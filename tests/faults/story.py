@@ -34,7 +34,7 @@ from jobs.lake.port import LockHolder
 from jobs.lake.posix import PosixLake
 from jobs.lake.store import Store
 from offsets.errors import NotPublished, StoreFailed
-from tests.faults.store import Fault, FaultyOs, Keeps, nothing
+from tests.faults.store import Disk, Fault, FaultyOs, Keeps, nothing
 from tests.reference import Coordinate
 from tests.support.lake import files, places
 from tests.support.local_engine import Crash, LocalEngine, days, order, pipeline
@@ -43,13 +43,18 @@ from tests.support.memory_topic import MemoryTopic
 HOLDER = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2026, 6, 1, tzinfo=UTC))
 MEMORY = Path("/dev/shm")
 
-_RUN = re.compile(r"run\d\d")
+_RUN = re.compile(r"20260601T\d{6}-[0-9a-f]{6}")
 _HASH = re.compile(rb'"(sha256|checksum)": "[0-9a-f]{64}"')
 _RUNS: Counter[Path] = Counter()
 """How many runs a lake has seen: they are named by it, so that equal histories leave equal disks."""
 
 
 Visible = dict[str, set[Coordinate]]
+
+
+def _run_id(number: int) -> str:
+    """Return the id of a run; it has the form of real ones, by which names show whose file it is."""
+    return f"20260601T000000-{number:06x}"
 
 
 @contextmanager
@@ -80,7 +85,7 @@ class Story:
         engine = LocalEngine(self.topic, least_tasks=self.tasks)
         terms: dict[str, Any] = {"late": Late.AMEND, "zone": "UTC", "first": self.days[0], "engine": engine}
         _RUNS[lake] += 1
-        of_run = replace(pipeline(lake, self.topic, **(terms | changed)), run_id=f"run{_RUNS[lake]:02d}")
+        of_run = replace(pipeline(lake, self.topic, **(terms | changed)), run_id=_run_id(_RUNS[lake]))
         with pytest.MonkeyPatch.context() as patched, structlog.testing.capture_logs():
             patched.setattr(jobs.context, "_versions", lambda: {"kafka-daily": "0"})
             return self.command(of_run, day)
@@ -219,11 +224,11 @@ class Reader:
 
     def _list(self) -> Iterator[tuple[str, str, int]]:
         with suppress(FileNotFoundError):
-            for day in self.lake.iterdir():
+            for day in os.scandir(self.lake):
                 if day.name.startswith("date="):
                     yield day.name, "", 0
-                    with os.scandir(day) as entries:
-                        yield from ((day.name, entry.name, entry.inode()) for entry in entries)
+                    with os.scandir(day.path) as entries:
+                        yield from [(day.name, entry.name, entry.inode()) for entry in entries]
 
 
 # -- the trial
@@ -239,6 +244,7 @@ class Trial:
             start = start or story.lake(number)
             shutil.copytree(start, self.lake)
             _RUNS[self.lake] = _RUNS[start]
+        self._runs = _RUNS[self.lake]
         self.store = FaultyOs(folder)
         self.watch(number)
 
@@ -280,6 +286,13 @@ class Trial:
         self.reader.forget()
         self.reader.look()
 
+    def power_loss_at(self, disk: Disk, keeps: Keeps) -> None:
+        """Cut the power when a run had come to this disk, in a trial that began as this one did."""
+        self.store.disk = disk
+        self.store.injected += 1
+        _RUNS[self.lake] = self._runs + 1
+        self.power_loss(keeps)
+
     def settle(self) -> None:
         """Check that a plain rerun ends in the reference, and that no loss of power takes it back.
 
@@ -287,19 +300,35 @@ class Trial:
         """
         self.store.require_all_seen()
         self.reader.look()
-        state = (self.story, self.number, _RUNS[self.lake], self.store.disk.state())
+        state = self.state()
         if state in _SETTLED:
             return
         self.run()
         self.store.require_all_seen()
         self.require()
         self.power_loss()
+        self.require_entered()
         self.confirm()
         self.require()
         clean(PosixLake(self.lake, Store(self.store)), HOLDER)
         assert orphans(PosixLake(self.lake)) == []
         self.require()
         _SETTLED.add(state)
+
+    def state(self) -> object:
+        """Return all that the next run depends on."""
+        return self.story, self.number, _RUNS[self.lake], self.store.disk.state()
+
+    def require_entered(self) -> None:
+        """Check that the ledger has each day's manifest: a run that ended well leaves none to a later one."""
+        for day in self.there():
+            entry, manifest = self.lake / f"_ledger/{day}.json", self.lake / f"date={day}/_manifest.json"
+            assert entry.exists(), f"{entry} was lost"
+            assert entry.read_bytes() == manifest.read_bytes()
+
+    def there(self) -> tuple[date, ...]:
+        """Return the days that have a folder in the end."""
+        return self.story.days[: self.number + 1]
 
     def confirm(self) -> None:
         """Check that a run that ended well needs no other."""

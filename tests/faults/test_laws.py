@@ -105,7 +105,7 @@ def begun_too_late(history: History, seen: Seen) -> Seen:
     return replace(seen, lake=replace(seen.lake, first={0: 1, 1: 0}))
 
 
-A_LOSS = {"partition": 0, "from_offset": 0, "until_offset": 1}
+A_LOSS = {"partition": 0, "from_offset": 0, "until_offset": 1, "unsettled": 1}
 BROKEN: dict[Law, Breaks] = {
     laws.whole_days_only: removed,
     laws.no_coordinate_twice: doubled,

@@ -28,9 +28,11 @@ import jobs.day.compare
 import jobs.day.execute
 import jobs.lake.expiry
 import jobs.lake.late
+import jobs.lake.roll_forward
 import jobs.task.classify
 import jobs.task.small_files
 import jobs.task.task
+import jobs.upgrade.run
 import jobs.verify.files
 import jobs.verify.run
 import offsets.days
@@ -53,6 +55,7 @@ from jobs.rebuild import rebuild_day
 from jobs.record.decode import Decoder
 from jobs.task.classify import CODE
 from jobs.task.result import WrittenFile
+from jobs.upgrade.day import UpgradedDay
 from jobs.verify.files import file_problems
 from jobs.verify.run import verify
 from offsets.commit_log import read_ledger
@@ -185,24 +188,7 @@ def _anchor_not_compared(patched: Patch) -> None:
 
 def _moves_not_finished_first(patched: Patch) -> None:
     """Start the next day without finishing the moves of the last one."""
-    commit, lock = jobs.day.commit.commit, Pipeline.lock_lake
-    mine: list[Manifest] = []
-
-    def locked(pipeline: Pipeline) -> AbstractContextManager[None]:
-        mine.clear()
-        return lock(pipeline)
-
-    def noted(*arguments: Any, **named: Any) -> Manifest:
-        mine.append(commit(*arguments, **named))
-        return mine[-1]
-
-    patched.setattr(Pipeline, "lock_lake", locked)
-    patched.setattr(jobs.day.commit, "commit", noted)
-    patched.setattr(
-        jobs.daily,
-        "finish_moves",
-        lambda lake, manifest: finish_moves(lake, manifest) if manifest in mine else {},
-    )
+    patched.setattr(jobs.lake.roll_forward, "finish_moves", lambda *_: {})
 
 
 def _unlink_before_the_targets_fsync(patched: Patch) -> None:
@@ -294,7 +280,7 @@ def _event_time_rounded(patched: Patch) -> None:
 def _a_wider_loss_accepted(patched: Patch) -> None:
     real = offsets.plan._accepted_losses
 
-    def generous(known: Any, start: Any, terms: Any) -> Any:
+    def generous(day: date, known: Any, start: Any, terms: Any) -> Any:
         lost = offsets.plan._find_losses(known, start)
         covers = [
             loss
@@ -304,7 +290,7 @@ def _a_wider_loss_accepted(patched: Patch) -> None:
             and loss.from_offset <= gone.from_offset
             and gone.until_offset <= loss.until_offset
         ]
-        return covers if covers and len(covers) == len(lost) else real(known, start, terms)
+        return covers if covers and len(covers) == len(lost) else real(day, known, start, terms)
 
     patched.setattr(offsets.plan, "_accepted_losses", generous)
 
@@ -334,7 +320,7 @@ def _rerun_enters_nothing(patched: Patch) -> None:
 
 
 def _next_run_enters_nothing(patched: Patch) -> None:
-    patched.setattr(jobs.daily, "complete_ledger", lambda *_: None)
+    patched.setattr(jobs.lake.roll_forward, "not_entered", lambda *_: ())
 
 
 def _rebuild_keeps_the_old_entry(patched: Patch) -> None:
@@ -348,12 +334,25 @@ def _expired_days_get_late_rows(patched: Patch) -> None:
 def _a_newer_day_expires_too(patched: Patch) -> None:
     real = jobs.lake.expiry.expire
     patched.setattr(
-        tests.faults.histories, "expire", lambda lake, before, *rest: real(lake, before + DAY, *rest)
+        tests.faults.histories,
+        "expire",
+        lambda lake, ledger, before, *rest: real(lake, ledger, before + DAY, *rest),
     )
 
 
+def _an_upgrade_forgets_amendments(patched: Patch) -> None:
+    real = UpgradedDay.contents
+    patched.setattr(
+        UpgradedDay, "contents", lambda self, new, moved: real(replace(self, received={}), new, moved)
+    )
+
+
+def _an_upgrade_enters_nothing(patched: Patch) -> None:
+    patched.setattr(jobs.upgrade.run, "enter_days", lambda *_: None)
+
+
 def _a_folder_stays_after_a_kill(patched: Patch) -> None:
-    patched.setattr(jobs.daily, "finish_expiry", lambda *_: None)
+    patched.setattr(jobs.lake.roll_forward, "finish_expiry", lambda *_: None)
 
 
 def _late_policy_of_the_rerun(patched: Patch) -> None:
@@ -369,7 +368,7 @@ def _late_policy_of_the_rerun(patched: Patch) -> None:
         return finish_moves(lake, manifest) if amends[-1] else {}
 
     patched.setattr(Pipeline, "lock_lake", noted)
-    patched.setattr(jobs.daily, "finish_moves", by_config)
+    patched.setattr(jobs.lake.roll_forward, "finish_moves", by_config)
 
 
 def _rebuild_moves_late_rows(patched: Patch) -> None:
@@ -378,7 +377,8 @@ def _rebuild_moves_late_rows(patched: Patch) -> None:
 
 def _rebuild_compares_counts(patched: Patch) -> None:
     def counts(tally: Any) -> Any:
-        return {(count.partition, count.verdict): (count.rows, "") for count in tally}
+        bare = (replace(entry, from_offset=0, until_offset=entry.rows, digest="") for entry in tally)
+        return {(entry.partition, entry.verdict): entry for entry in bare}
 
     patched.setattr(jobs.day.compare, "_fates", counts)
 
@@ -481,6 +481,10 @@ def _days_that_expire() -> None:
 def _a_day_that_expires() -> None:
     last = a_day(came(), change=Change("expire", 0))
     play(a_day(came()), a_day(came()), a_day(came()), a_day(came()), last)
+
+
+def _a_day_of_an_earlier_format() -> None:
+    play(*LATE_ROWS, a_day(came(), change=Change("upgrade", 0)))
 
 
 def _an_expiry_killed_after_its_entry() -> None:
@@ -747,6 +751,8 @@ MUTATIONS = (
     Mutation(_expired_days_get_late_rows, _days_that_expire, "counts other late rows"),
     Mutation(_a_newer_day_expires_too, _a_day_that_expires, "the wrong days are there"),
     Mutation(_a_folder_stays_after_a_kill, _an_expiry_killed_after_its_entry, "the wrong days are there"),
+    Mutation(_an_upgrade_forgets_amendments, _a_day_of_an_earlier_format, "part-late-.* is missing"),
+    Mutation(_an_upgrade_enters_nothing, _a_day_of_an_earlier_format, "is not in the ledger"),
     Mutation(_next_run_enters_nothing, _a_lake_of_an_older_version, "is not in the ledger"),
     Mutation(_rebuild_keeps_the_old_entry, _a_rebuilt_day(THIRD), "is not in the ledger"),
     Mutation(

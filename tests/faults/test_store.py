@@ -29,8 +29,10 @@ from tests.faults.sweeps import (
     POWER_LOST,
     REFUSED,
     SOME_KEPT,
+    Alike,
     Mode,
     Record,
+    each_fault,
     kill_after_the_rename,
     settle,
     settle_all,
@@ -45,14 +47,7 @@ def sweep(
     mode: Mode, story: Story, number: int, of: frozenset[str] | None = None, start: Path | None = None
 ) -> Iterator[tuple[Trial, str]]:
     """Yield a lake after each single fault in the run of a day, until a run gets through without one."""
-    for n in count(1):
-        with memory_folder() as folder:
-            trial = Trial(folder, story, number, start)
-            note = mode.fail(trial, n, of)
-            if not note:
-                trial.require()
-                return
-            yield trial, note
+    return each_fault(lambda folder: Trial(folder, story, number, start), mode, count(1), of)
 
 
 # -- the store itself: what it forgets and what it keeps
@@ -452,6 +447,23 @@ def test_no_day_follows_one_that_a_power_loss_could_take(seed: int) -> None:
             kill_after_the_rename(trial)
         trial.power_loss(some(seed))
         settle(trial, f"seed {seed}")
+
+
+# -- a power loss at each change of one run
+
+
+@pytest.mark.parametrize("mode", [POWER_LOST, SOME_KEPT], ids=lambda mode: mode.name)
+def test_a_power_loss_leaves_the_same_of_a_run_that_is_played_once_for_all_changes(mode: Mode) -> None:
+    alike, numbers = Alike(mode), [1, *sorted(random.sample(range(2, 60), 8)), 1000]
+    for n in numbers:
+        with memory_folder() as one, memory_folder() as other:
+            trials = [Trial(folder, four_days(1), 2) for folder in (one, other)]
+            notes = [alike.fail(trials[0], n), mode.fail(trials[1], n)]
+            assert trials[0].state() == trials[1].state(), (numbers, n)
+            assert [bool(note) for note in notes] == [n < 1000] * 2
+            for trial in trials:
+                trial.store.require_all_seen()
+                assert trial.store.injected == (n < 1000)
 
 
 # -- two faults

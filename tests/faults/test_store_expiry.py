@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from itertools import count
 from pathlib import Path
@@ -20,14 +21,25 @@ from jobs.context import Pipeline
 from jobs.daily import Outcome
 from jobs.lake.expiry import expire
 from jobs.lake.posix import PosixLake
+from jobs.lake.roll_forward import finish_last_run
 from jobs.verify.level import Level
 from jobs.verify.run import verify
 from offsets.commit_log import read_expired, read_ledger
 from offsets.errors import LedgerBroken
 from offsets.expired import to_text
-from tests.faults.store import Fault, nothing
+from tests.faults.store import Fault, nothing, some
 from tests.faults.story import HOLDER, Reader, Story, Trial, at, four_days, memory_folder
-from tests.faults.sweeps import KILLED, MODES, POWER_LOST, SOME_KEPT, Mode, Record, settle_all
+from tests.faults.sweeps import (
+    KILLED,
+    MODES,
+    POWER_LOST,
+    SOME_KEPT,
+    Alike,
+    Mode,
+    Record,
+    each_fault,
+    settle_all,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -41,7 +53,8 @@ class Expiring(Story):
 
     def command(self, pipeline: Pipeline, day: object) -> Outcome:
         with pipeline.lock_lake():
-            expire(pipeline.lake, DAYS[-1], NOW, pipeline.run_id, "a test")
+            ledger, _ = finish_last_run(pipeline.lake, pipeline.run_id)
+            expire(pipeline.lake, ledger, DAYS[-1], NOW, pipeline.run_id, "a test")
         return cast("Outcome", None)
 
     @cache  # noqa: B019 - stories live as long as the tests
@@ -88,6 +101,9 @@ class Expiry(Trial):
         self.reader.look()
         self.store.watch = self.reader.look
 
+    def there(self) -> tuple[date, ...]:
+        return DAYS[-2:]
+
     def confirm(self) -> None:
         left = [read_expired(PosixLake(self.lake), day) for day in DAYS]
         assert [bool(expired) for expired in left] == [True, True, False, False], "what expired came back"
@@ -101,14 +117,7 @@ class Expiry(Trial):
 
 def sweep(mode: Mode) -> Iterator[tuple[Trial, str]]:
     """Yield a lake after each single fault, until an expiry gets through without one."""
-    for n in count(1):
-        with memory_folder() as folder:
-            trial = Expiry(folder)
-            note = mode.fail(trial, n)
-            if not note:
-                trial.require()
-                return
-            yield trial, note
+    return each_fault(Expiry, mode, count(1))
 
 
 @pytest.mark.parametrize("mode", MODES, ids=lambda mode: mode.name)
@@ -136,11 +145,11 @@ def test_a_second_fault_in_the_rerun_of_an_expiry_leaves_the_lake_exact(
 @pytest.mark.parametrize("mode", [KILLED, SOME_KEPT, POWER_LOST], ids=lambda mode: mode.name)
 def test_the_next_run_goes_on_with_an_expiry_that_died(mode: Mode) -> None:
     """Either the day is there and is what it was, or it has expired and nothing of it is left."""
-    ends = set()
+    ends, alike = set(), Alike(mode)
     for n in count(1):
         with memory_folder() as folder:
             trial = Expiry(folder, 2)
-            note = mode.fail(trial, n)
+            note = alike.fail(trial, n)
             trial.store.watch = lambda: None
             story = four_days(1)
             story.run(trial.lake, DAYS[3], system=trial.store)
@@ -201,4 +210,51 @@ def test_the_entry_of_a_test_is_what_to_text_writes(tmp_path: Path) -> None:
     assert left
     assert lake.entry_text(DAYS[0]) == to_text(left)
     with lake.lock(HOLDER):
-        assert expire(lake, DAYS[-1], NOW, "again", "a test") == []
+        assert expire(lake, read_ledger(lake), DAYS[-1], NOW, "again", "a test") == []
+
+
+def their_file_comes_last(trial: Trial, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a file of somebody else, which is durable, come into the first day just before its folder goes."""
+    real = PosixLake.remove
+
+    def removed(self: PosixLake, staged: str, day: date) -> None:
+        if day == DAYS[0]:
+            (trial.lake / f"date={day}" / "theirs.txt").write_text("theirs")
+            disk = trial.store.disk
+            folder, node = disk.find(("lakes", "orders", f"date={day}")), next(disk.numbers)
+            disk.text[node], disk.durable_text[node] = bytearray(b"theirs"), b"theirs"
+            disk.seen[folder]["theirs.txt"] = disk.kept[folder]["theirs.txt"] = node
+        real(self, staged, day)
+
+    monkeypatch.setattr(PosixLake, "remove", removed)
+    trial.store.watch = lambda: None
+
+
+def test_a_file_of_somebody_else_that_is_kept_in_staging_outlives_a_loss_of_power(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trial = Expiry(tmp_path)
+    their_file_comes_last(trial, monkeypatch)
+    trial.run()
+    trial.store.power_loss(nothing)
+    (theirs,) = trial.lake.glob("_staging/*/day/theirs.txt")
+    assert theirs.read_text() == "theirs"
+
+
+def test_a_file_of_somebody_else_outlives_a_loss_of_power_right_after_its_folder_went(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may have written the rename into staging, and not yet that staging is there."""
+    trial, outcomes = Expiry(tmp_path), set[str]()
+    their_file_comes_last(trial, monkeypatch)
+
+    def look() -> None:
+        if not (trial.lake / f"date={DAYS[0]}").exists() and not outcomes:
+            for seed in range(50):
+                disk = trial.store.disk.after_power_loss(some(seed))
+                (theirs,) = (path for _, path in disk.walk(tmp_path) if path.name == "theirs.txt")
+                outcomes.add(theirs.relative_to(trial.lake).parts[0])
+
+    trial.store.watch = look
+    trial.run()
+    assert outcomes == {"_staging", f"date={DAYS[0]}"}
