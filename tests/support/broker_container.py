@@ -6,13 +6,13 @@ import os
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, Self
+from typing import Final, Self
 
 import docker
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
-from jobs.demo.broker import SETTINGS, answers, free_ports, new_cluster_id
+from jobs.demo.broker import SETTINGS, STARTS, answers, free_ports, new_cluster_id
 
 READY_SECONDS: Final = 60.0
 OWNER: Final = "kafka-daily.owner-pid"
@@ -23,41 +23,47 @@ JAVA_OPTIONS: Final = "-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 class BrokerContainer(DockerContainer):
     """Run one broker; pause, resume or restart it to try an outage.
 
-    The port is chosen before the start, not by Docker: so it can be advertised, and a restart keeps it.
-    It is bound and advertised as 127.0.0.1, since Docker gives `localhost` another port for IPv6.
+    It listens on the machine's own loopback: so it can be advertised, a restart keeps the port, and no
+    bridge, proxy or firewall of the machine stands between it and the tests.
     """
 
     bootstrap_servers: str
 
     def __init__(self, image: str, *, settings: Mapping[str, str] | None = None) -> None:
-        """Choose port and settings; nothing is started yet."""
+        """Choose the settings; nothing is started yet."""
         # The cleaner of testcontainers needs an image of its own; `remove_leftovers` needs none.
         testcontainers_config.ryuk_disabled = True
-        super().__init__(image, labels={OWNER: str(os.getpid())})
-        [port] = free_ports(1)
-        self.bootstrap_servers = f"127.0.0.1:{port}"
-        ports: dict[str, Any] = {"9092/tcp": ("127.0.0.1", port)}
-        self.ports = ports
+        super().__init__(image, labels={OWNER: str(os.getpid())}, network_mode="host")
+        self._settings = settings or {}
+
+    def start(self) -> Self:
+        """Start the broker and wait until it answers."""
+        for attempt in range(1, STARTS + 1):
+            self._choose_ports()
+            super().start()
+            try:
+                self._await_metadata()
+                break
+            except TimeoutError:
+                # Another process can take a free port before the broker does.
+                if attempt == STARTS or "Address already in use" not in self._log():
+                    raise
+                self.get_wrapped_container().remove(force=True, v=True)
+        return self
+
+    def _choose_ports(self) -> None:
+        broker, controller = free_ports(2)
+        self.bootstrap_servers = f"127.0.0.1:{broker}"
         properties = {
             **SETTINGS,
-            # the published port cannot be reached from inside, where the broker calls itself
-            "listeners": "PLAINTEXT://0.0.0.0:9092,CONTROLLER://127.0.0.1:9093,INSIDE://127.0.0.1:9094",
-            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers},INSIDE://127.0.0.1:9094",
-            "inter.broker.listener.name": "INSIDE",
-            "listener.security.protocol.map": SETTINGS["listener.security.protocol.map"]
-            + ",INSIDE:PLAINTEXT",
-            "controller.quorum.voters": "1@127.0.0.1:9093",
+            "listeners": f"PLAINTEXT://{self.bootstrap_servers},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"PLAINTEXT://{self.bootstrap_servers}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "log.dirs": "/tmp/kafka-data",
-            **(settings or {}),
+            **self._settings,
         }
         self.env = {variable(name): value for name, value in properties.items()}
         self.env |= {"CLUSTER_ID": new_cluster_id(), "KAFKA_HEAP_OPTS": JAVA_OPTIONS}
-
-    def start(self) -> Self:
-        """Start the broker and wait until it answers: docker-proxy accepts connections long before."""
-        super().start()
-        self._await_metadata()
-        return self
 
     def restart(self) -> None:
         """Stop the broker and start it again with the same data and port."""
@@ -80,10 +86,14 @@ class BrokerContainer(DockerContainer):
                 return
             time.sleep(0.2)
             container.reload()
-        log = container.logs(tail=20).decode(errors="replace")
-        raise TimeoutError(
-            f"the broker in {self.image} is not ready ({container.status}); its log ends with:\n{log}"
-        )
+        # the last line first: a summary shows no more of an error than its first line
+        lines = self._log().splitlines()[-20:]
+        state, log = f"{container.status}, {(lines or ['no log'])[-1]}", "\n".join(lines)
+        raise TimeoutError(f"the broker in {self.image} is not ready ({state}); its log ends with:\n{log}")
+
+    def _log(self) -> str:
+        log: bytes = self.get_wrapped_container().logs()
+        return log.decode(errors="replace")
 
 
 def variable(setting: str) -> str:
