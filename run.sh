@@ -63,10 +63,13 @@ java_fits() {
 java_known() { # sets java_home from JAVA_HOME, else from the last set-up
   if [[ -n ${JAVA_HOME-} ]] && java_fits "$JAVA_HOME"; then
     java_home=$JAVA_HOME
-  else
-    [[ -s $home/java-home ]] && java_home=$(<"$home/java-home") && java_fits "$java_home"
+  else # one that fetched no jars yet may be one that cannot
+    [[ -s $home/java-home ]] && java_home=$(<"$home/java-home") && java_fits "$java_home" &&
+      { [[ -d $venv/jars/spark ]] || java_trusts "$java_home"; }
   fi
 }
+
+java_trusts() { [[ -s $1/lib/security/cacerts ]]; }
 
 java_remembered() { [[ -s $home/java-home && $(<"$home/java-home") -ef $java_home ]]; }
 
@@ -75,14 +78,15 @@ java_search() {
   of_path=$(java -XshowSettings:properties -version 2>&1 | sed -n 's/^ *java\.home = //p') || true # it may be a shim
   for java_home in ${of_path:+"$of_path"} /usr/lib/jvm/*; do
     # without certificates apt was killed over it, and no jar could be fetched
-    java_fits "$java_home" && [[ -s $java_home/lib/security/cacerts ]] && return
+    java_fits "$java_home" && java_trusts "$java_home" && return
   done
   return 1
 }
 
 find_java() {
   java_search || apt_install java_search {openjdk-17,openjdk-21,default}-jre-headless ||
-    die "Java 17 to 23 is needed; JAVA_HOME, the path and /usr/lib/jvm have none that fits. Install one (Debian, Ubuntu:" \
+    die "Java 17 to 23 with its certificates (lib/security/cacerts) is needed; JAVA_HOME, the path and /usr/lib/jvm have" \
+      "none that fits. Install one (Debian, Ubuntu:" \
       "apt-get install openjdk-17-jre-headless), or set JAVA_HOME to one. apt-get: ${cause:-not tried}"
   say "Java: $java_home"
 }
@@ -244,7 +248,8 @@ make_env() {
   say "environment: $venv (Python: $python), a minute or two"
   rm -rf "$venv"
   mkdir -p "$venv/tmp" # as in pip_install
-  TMPDIR=$venv/tmp must "$python" -I -m venv "$venv"
+  TMPDIR=$venv/tmp must "$python" -I -m venv "$venv" --without-pip
+  TMPDIR=$venv/tmp must "$venv/bin/python" -I -m ensurepip --upgrade --default-pip # venv itself hides what this one says
   pip_install -r "$here/conf/lock/build.txt"
   pip_install -r "$here/conf/lock/run.txt"
   pip_install --editable "$here"
@@ -289,14 +294,19 @@ unforeseen() { # $1: the code that a command ended with, whose own words stand a
 }
 
 set_up() {
+  local theirs
   set -E
   trap 'unforeseen $?' ERR
   trap 'exit 130' INT # the programs that we wait for have a code of their own for it
   [[ $home != *'$'* ]] || die "$home has a \$ in its path, which pyspark's build takes for a variable. Set KAFKA_DAILY_HOME to another."
-  # the lock is looked for again last: another set-up may have begun meanwhile
-  [[ -e $home/.lock || -L $home/venv || ! -d $home || -z $(ls -A -I lost+found "$home" 2>&1 || true) || -e $home/.lock ]] ||
-    die "$home holds files that are not of set-up, which needs a folder of its own. Set KAFKA_DAILY_HOME to a new one," \
-      "such as $home/kafka-daily."
+  [[ -e $home/.lock || -L $home/venv || ! -d $home ]] || {
+    theirs=$(ls -A -I lost+found "$home" 2>/dev/null) ||
+      die "cannot list $home. Set KAFKA_DAILY_HOME to a folder of your own."
+    # the lock is looked for again last: another set-up may have begun meanwhile
+    [[ -z $theirs || -e $home/.lock ]] ||
+      die "$home holds files that are not of set-up, which needs a folder of its own. Set KAFKA_DAILY_HOME to a new one," \
+        "such as $home/kafka-daily."
+  }
   { mkdir -p "$home" && : >>"$home/.lock"; } 2>/dev/null ||
     die "cannot write $home. Set KAFKA_DAILY_HOME to a folder that can be written."
   exec 9>>"$home/.lock"

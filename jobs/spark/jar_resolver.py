@@ -6,10 +6,13 @@ was cut short leaves what was there before.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -30,11 +33,12 @@ def resolve() -> list[Path]:
     folder, java = home() / "jars", _java()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(folder / NEW, ignore_errors=True)
-        _fetch(java, folder)
-        shutil.rmtree(folder / "spark", ignore_errors=True)
-        (folder / NEW).rename(folder / "spark")
-        shutil.rmtree(folder / ".ivy", ignore_errors=True)
+        with _locked(folder):
+            shutil.rmtree(folder / NEW, ignore_errors=True)
+            _fetch(java, folder)
+            shutil.rmtree(folder / "spark", ignore_errors=True)
+            (folder / NEW).rename(folder / "spark")
+            shutil.rmtree(folder / ".ivy", ignore_errors=True)
     except OSError as error:
         raise ConfigError(
             expected=f"to write {folder}",
@@ -42,6 +46,17 @@ def resolve() -> list[Path]:
             do="Set KAFKA_DAILY_HOME to a folder that can be written, for `setup` and for each run.",
         ) from error
     return jars("spark")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Let one at a time write there: of two at once the second fetches once more."""
+    file = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 def _java() -> str:

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tarfile
@@ -59,6 +60,7 @@ APT = """#!/bin/bash
 LACKS_VENV = 'sys.modules["ensurepip"] = None'
 
 SAYING_PIP = """#!/bin/bash
+[[ $3 != ensurepip ]] || exit 0
 if [[ $2 == -c ]]; then
   [[ -z $(compgen -e PIP_)$(compgen -G ~/.pip/pip.conf)$(compgen -G ~/.config/pip/pip.conf) ]] ||
     exec "{real}" "$@"
@@ -281,6 +283,19 @@ def test_a_set_up_by_another_java_remembers_it(machine: Machine) -> None:
     newer = (machine.folder / "java").rename(machine.folder / "newer")
     assert machine.set_up(run, "setup", JAVA_HOME=str(newer))[0] == 0
     assert machine.set_up(run, "setup", JAVA_HOME="") == (0, [])
+
+
+def test_a_java_without_certificates_that_was_named_once_is_not_taken_again(machine: Machine) -> None:
+    """It was remembered before it had fetched a jar, and each later set-up failed at the jars."""
+    machine.python("python3", "3.12")
+    run = str(machine.checkout / "run.sh")
+    shutil.copytree(machine.folder / "java", machine.folder / "bare")
+    (machine.folder / "bare" / "lib" / "security" / "cacerts").unlink()
+    machine.script("bare/bin/java", "#!/bin/bash\necho 'ERROR: the trustAnchors parameter' && exit 1\n")
+    assert machine.set_up(run, "setup", JAVA_HOME=f"{machine.folder}/bare")[0] == 2
+    machine.script("bin/java", f"#!/bin/bash\necho '    java.home = {machine.folder}/java' >&2\n")
+    code, said = machine.set_up(run, "setup", JAVA_HOME="")
+    assert (code, said[0]) == (0, f"set-up: Java: {machine.folder}/java")
 
 
 def test_the_same_java_by_another_name_is_no_other_one(machine: Machine) -> None:
@@ -853,6 +868,18 @@ class _Repository(BaseHTTPRequestHandler):
         pass
 
 
+def pyspark_jars_in(machine: Machine) -> Path:
+    """Link the real pyspark's jars, Ivy's among them, into the environment; return that."""
+    [venv] = machine.checkout.glob(".kafka-daily/venv-*")
+    theirs = venv / "lib" / "python3.12" / "site-packages" / "pyspark"
+    theirs.mkdir(parents=True)
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    (theirs / "jars").symlink_to(Path(spec.origin).parent / "jars")
+    return venv
+
+
 def test_a_pom_that_was_refused_once_leaves_no_jar_out(machine: Machine) -> None:
     """With the real Ivy, which took the module for one without dependencies: set-up said `ready`."""
     machine.python("python3", "3.12")
@@ -866,18 +893,31 @@ def test_a_pom_that_was_refused_once_leaves_no_jar_out(machine: Machine) -> None
         text = (conf / "ivysettings.xml").read_text()
         (conf / "ivysettings.xml").write_text(text.replace("<ibiblio ", root))
         assert machine.set_up()[0] == 0
-        [venv] = machine.checkout.glob(".kafka-daily/venv-*")
-        theirs = venv / "lib" / "python3.12" / "site-packages" / "pyspark"
-        theirs.mkdir(parents=True)
-        spec = find_spec("pyspark")
-        assert spec is not None
-        assert spec.origin is not None
-        (theirs / "jars").symlink_to(Path(spec.origin).parent / "jars")
+        venv = pyspark_jars_in(machine)
         code, said = machine.set_up(run, "setup", JAVA_HOME=java)
         server.shutdown()
     assert (code, _Repository.refusals) == (0, []), said
     assert "trying again" in str(said)
     assert sorted(path.name for path in venv.glob("jars/spark/*.jar")) == ["one-1.jar", "two-1.jar"]
+
+
+def test_a_repository_that_is_silent_is_given_up(machine: Machine) -> None:
+    """With the real Ivy, which waited for ever: set-up held its lock, and said nothing."""
+    machine.python("python3", "3.12")
+    conf, run = machine.checkout / "conf", str(machine.checkout / "run.sh")
+    (conf / "ivy.xml").write_text(IVY_XML)
+    java = os.environ.get("JAVA_HOME") or str(Path(str(shutil.which("java"))).resolve().parents[1])
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        text = (conf / "ivysettings.xml").read_text()
+        assert 'readTimeout="60000"' in text
+        text = text.replace("<ibiblio ", f'<ibiblio root="http://127.0.0.1:{silent.getsockname()[1]}/" ')
+        (conf / "ivysettings.xml").write_text(text.replace('"60000"', '"200"'))
+        assert machine.set_up()[0] == 0
+        pyspark_jars_in(machine)
+        code, said = machine.set_up(run, "setup", JAVA_HOME=java)
+    assert code == 2
+    assert "trying again" in str(said)
+    assert "Read timed out" in said[-2]
 
 
 def test_an_environment_that_cannot_start_is_not_ready(machine: Machine) -> None:
@@ -934,6 +974,15 @@ def test_a_home_that_cannot_be_written_is_named(machine: Machine) -> None:
     code, said = machine.set_up(KAFKA_DAILY_HOME="/dev/null/home")
     assert (code, len(said)) == (2, 1)
     assert "cannot write /dev/null/home" in said[0]
+
+
+def test_a_home_that_is_closed_to_us_is_named_as_that(machine: Machine) -> None:
+    """Of a home that root had made under umask 077 it said that its files are not of set-up."""
+    (machine.checkout / ".kafka-daily").mkdir()
+    machine.script("bin/ls", "#!/bin/bash\necho 'Permission denied' >&2; exit 2\n")
+    code, said = machine.set_up()
+    assert (code, len(said)) == (2, 1)
+    assert "cannot list " in said[0]
 
 
 @pytest.mark.parametrize("theirs", ["venv/bin/python", ".notes"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,3 +40,18 @@ def test_why_the_jars_did_not_come_is_told(said: str, told: str, tmp_path: Path)
     with pytest.raises(RunFailed) as refused:
         jar_resolver._fetch(os.fspath(java), tmp_path / "jars")
     assert refused.value.found == told
+
+
+def test_of_two_at_once_each_finds_the_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They shared their folders: both failed, with a line about a jar that was there."""
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\nset -e\nmkdir .spark-new .ivy\nsleep 0.3\n: >.spark-new/one.jar\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", os.fspath(tmp_path))
+    monkeypatch.setattr(jar_resolver, "home", lambda: tmp_path / "home")
+    monkeypatch.setattr(jar_resolver, "jars", lambda _: [])
+    with ThreadPoolExecutor(2) as both:
+        for done in [both.submit(jar_resolver.resolve) for _ in range(2)]:
+            done.result()
+    assert [path.name for path in (tmp_path / "home" / "jars").rglob("*.jar")] == ["one.jar"]
