@@ -47,10 +47,13 @@ class ReadCounts:
     """The number of records that each task has read; a task that is tried again begins at 0."""
 
     def __enter__(self) -> Self:
-        """Make the memory; where the system refuses it, as `vm.memfd_noexec=2` does, nothing is counted."""
+        """Make the memory; where the system refuses it, as `vm.memfd_noexec=2` does, nothing is counted.
+
+        Nor is it in a Python that was built against an old C library, which has no such call.
+        """
         name = f"kafka-daily-{secrets.token_hex(8)}"
         self._file: int | None = None
-        with suppress(OSError):
+        with suppress(OSError, AttributeError):
             self._file = os.memfd_create(name)
         self.place = Place(f"/proc/{os.getpid()}/fd/{self._file}", name)
         return self

@@ -72,6 +72,14 @@ def test_a_system_that_refuses_the_memory_stops_no_job(monkeypatch: pytest.Monke
         assert counts.total() == 0
 
 
+def test_a_python_without_such_memory_stops_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that was built against an old C library has no `memfd_create`: no day was committed with it."""
+    monkeypatch.delattr(os, "memfd_create")
+    with ReadCounts() as counts:
+        assert sum(batch.num_rows for batch in counted(batches(3, 4), counts.place, 0)) == 7
+        assert counts.total() == 0
+
+
 def test_no_file_stays_open() -> None:
     before = {*Path("/proc/self/fd").iterdir()}
     with ReadCounts() as counts:
