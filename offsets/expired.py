@@ -1,17 +1,19 @@
 """What is left of a day that expired by policy: its manifest without the files, in the ledger.
 
 Pure. The counts, their digests and the next checkpoint stay, so that the chain goes on from it and each
-offset keeps its verdict. A set of offsets stands in the text, however long: no file lies beside it.
+offset keeps its verdict. A set of offsets stands in the text, a long one in Roaring's bytes: no file lies
+beside it.
 Of a day whose manifest was damaged, what is not known is null.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -20,7 +22,8 @@ from offsets.contract import Accepted, Contract
 from offsets.days import Day, Runs
 from offsets.errors import LedgerBroken
 from offsets.manifest import CauseCount, Manifest, Tally
-from offsets.manifest_text import checksum_of, decode, ranges_of, to_jsonable
+from offsets.manifest_text import LONG, checksum_of, decode, ranges_of, to_jsonable
+from offsets.ranges import Offsets, from_bytes
 
 FORMAT: Final = 1
 HEAD: Final = '"expired_format"'
@@ -87,10 +90,22 @@ class ExpiredDay:
 
 def to_text(expired: ExpiredDay) -> bytes:
     """Return the text of an expired day, with the SHA-256 of its canonical body as `checksum`."""
-    body = to_jsonable(expired, ranges_of)
+    body = to_jsonable(expired, _set_of)
     assert isinstance(body, dict)
     head = {"expired_format": FORMAT, "checksum": checksum_of(body)}
     return json.dumps(head | body, indent=1, ensure_ascii=False).encode() + b"\n"
+
+
+def _set_of(offsets: Offsets) -> object:
+    if offsets.range_count <= LONG:
+        return ranges_of(offsets)
+    return {"offsets": len(offsets), "roaring": base64.b64encode(offsets.to_bytes()).decode()}
+
+
+def _decode(kind: type[Any], value: Any) -> Any:
+    if kind is Offsets and isinstance(value, dict):
+        return from_bytes(base64.b64decode(value["roaring"], validate=True))
+    return decode(kind, value)
 
 
 def from_text(text: bytes, where: str) -> ExpiredDay | None:
@@ -109,7 +124,7 @@ def _parse(text: bytes, where: str) -> ExpiredDay:
         version, checksum = document.pop("expired_format"), document.pop("checksum")
         if (version, checksum) != (FORMAT, checksum_of(document)):
             raise ValueError(f"format {version!r}, or a checksum that does not fit the text")
-        expired = msgspec.convert(document, ExpiredDay, dec_hook=decode)
+        expired = msgspec.convert(document, ExpiredDay, dec_hook=_decode)
     except (msgspec.ValidationError, ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise LedgerBroken(
             expected=f"a readable entry of an expired day at {where}",

@@ -57,6 +57,7 @@ class CarriedOver:
     ) -> tuple[WrittenFile, ...]:
         """Return the written files, without late rows that already lie in earlier days."""
         gone = {file.day for file in self.expired}
+        _require_same_late([file for file in files if file.day in gone], self.expired)
         files = [file for file in files if file.day not in gone]
         if not self.late:
             return tuple(files)
@@ -170,6 +171,33 @@ def _require_still_late(lake: Lake, settled: dict[int, Offsets], late: Sequence[
                 found="another fate for them",
                 do="The old day stays; staging is kept as evidence. Rebuild under the day's old contract.",
             )
+
+
+def _require_same_late(late: Sequence[WrittenFile], expired: Sequence[DataFile]) -> None:
+    """Check that rows which went with expired days are dated those days again, and no other row is.
+
+    Another event time may date them otherwise: they would be written once more, or others left out.
+    """
+    if _late_parts(late) != _late_parts(expired):
+        days = ", ".join(sorted({str(file.day) for file in expired}))
+        raise AuditFailed(
+            expected=f"late rows of {days} to be those that went with these days when they expired",
+            found="others",
+            do="The old day stays; staging is kept as evidence. Rebuild under the day's old contract.",
+        )
+
+
+def _late_parts(
+    files: Iterable[WrittenFile | DataFile],
+) -> dict[tuple[date | None, int], tuple[int, int, int]]:
+    """Return rows, first offset and end of the files, by day and partition."""
+    parts: dict[tuple[date | None, int], tuple[int, int, int]] = {}
+    for file in files:
+        for part in file.offsets:
+            at = (file.day, part.partition)
+            rows, from_, until = parts.get(at, (0, part.from_offset, part.until_offset))
+            parts[at] = (rows + part.rows, min(from_, part.from_offset), max(until, part.until_offset))
+    return parts
 
 
 def _digest(lake: Lake, ref: str) -> str | None:

@@ -7,10 +7,11 @@ forward by the next one, under the lock. The two newest days stay: a run and a r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
+from functools import lru_cache, partial
 from io import SEEK_END
 from typing import Final, NamedTuple
 
@@ -56,6 +57,9 @@ from offsets.verdict import Verdict
 
 log = structlog.get_logger(__name__)
 STAY: Final = 2
+WINDOW: Final = 64
+"""So many days' late files are remembered: days leave in order, and rows are late by a few days mostly."""
+LateRows = Callable[[date], Mapping[date, Mapping[str, int]] | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +116,11 @@ def _finish_moves_into(lake: Lake, kept: Sequence[date], before: date) -> None:
 
     They wait below the `_late/` of the day that brings them, and would be taken for gone with the day.
     """
-    leaving = _days_leaving(kept, before)
+    leaving = {day_ref(day): day for day in _days_leaving(kept, before)}
     for by in kept:
-        waiting = (in_day(by, f"_late/{day_ref(day)}") for day in leaving if day < by)
-        if any(map(lake.stat, waiting)) and (manifest := read_intact(lake, by)):
+        folder = in_day(by, "_late")
+        into = {ref.split("/")[2] for ref in lake.files_below(folder)} if lake.stat(folder) else set()
+        if any(leaving[ref] < by for ref in into & leaving.keys()) and (manifest := read_intact(lake, by)):
             finish_moves(lake, manifest, rebuilding=True)
 
 
@@ -157,7 +162,10 @@ def _discard(lake: Lake, staged: str, day: date) -> None:
     """Remove a folder of staging, unless files of somebody else came into the old day that it holds."""
     folder = f"{staged}/{STAGED_DAY}"
     begun = last(staged).startswith(REMOVED)  # it was looked at before, and may have lost its manifest
-    looked_at = not (begun or is_link(lake, staged) or is_link(lake, folder))
+    try:
+        looked_at = not (begun or is_link(lake, staged) or is_link(lake, folder))
+    except StoreFailed:  # it is closed to us, and what is told below says so
+        looked_at = True
     if looked_at and (unknown := _unknown_files(lake, folder, day)):
         log.warning(
             "files of somebody else came into a day that expired: they are kept in staging, where "
@@ -204,6 +212,7 @@ def _leaving(lake: Lake, ledger: Ledger, before: date) -> Iterator[tuple[date, M
         found = _look_through(lake, folder, gone.day.date, _manifest_in(lake, folder))
         _require_no_unknown(lake, gone.day.date, found.unknown)
     leaving, newest = _days_leaving(ledger.kept, before), ledger.newest
+    late_rows = lru_cache(maxsize=WINDOW)(partial(_late_rows, lake))
     if leaving and newest and (newest.earlier is None or not newest.columns):
         raise LedgerBroken(
             expected=f"the manifest of {newest.day.date}, the newest, to record all days' bounds and columns",
@@ -213,16 +222,16 @@ def _leaving(lake: Lake, ledger: Ledger, before: date) -> Iterator[tuple[date, M
     for day in leaving:
         if lake.has_day(day):
             manifest = read_intact(lake, day) or read_whole_entry(lake, day)
-            yield day, manifest, _removed(lake, day, manifest)
+            yield day, manifest, _removed(lake, day, manifest, late_rows)
 
 
-def _removed(lake: Lake, day: date, manifest: Manifest | None) -> Removed:
+def _removed(lake: Lake, day: date, manifest: Manifest | None, late_rows: LateRows) -> Removed:
     """Return what lies in the folder of a day.
 
     Raises:
         VerifyFailed: files of somebody else do too, which must not go with it.
     """
-    found = _look_through(lake, day_ref(day), day, manifest)
+    found = _look_through(lake, day_ref(day), day, manifest, late_rows)
     _require_no_unknown(lake, day, found.unknown)
     there = [ref for ref in found.refs if ref.endswith((DAY_ROWS, ASIDE))]
     return Removed(
@@ -242,13 +251,16 @@ class _Found(NamedTuple):
     unknown: list[str]
 
 
-def _look_through(lake: Lake, folder: str, day: date, manifest: Manifest | None) -> _Found:
+def _look_through(
+    lake: Lake, folder: str, day: date, manifest: Manifest | None, late_rows: LateRows | None = None
+) -> _Found:
     """Look through the folder of a day, which may have been moved, for files that no manifest names.
 
     Those that programs leave are passed over.
     """
     refs = set(lake.files_below(folder))
-    own, brought = _own_rows(refs, folder, manifest), _brought_rows(lake, refs, folder, day)
+    own = _own_rows(refs, folder, manifest)
+    brought = _brought_rows(late_rows or partial(_late_rows, lake), refs, folder, day)
     unnamed = refs - own.keys() - brought.keys()
     unknown = unnamed_files(lake, folder, unnamed, {MANIFEST_NAME, LISTS_NAME})
     return _Found(refs, own, brought, sorted(below(ref, folder) for ref in unknown))
@@ -272,19 +284,28 @@ def _own_rows(refs: Set[str], folder: str, manifest: Manifest | None) -> Mapping
     return {ref: None for ref in refs if OURS.fullmatch(below(ref, folder)) and RUN.search(ref)}
 
 
-def _brought_rows(lake: Lake, refs: Set[str], folder: str, day: date) -> Mapping[str, int | None]:
+def _brought_rows(late_rows: LateRows, refs: Set[str], folder: str, day: date) -> Mapping[str, int | None]:
     """Return the rows of the files that later days brought, as their manifests or its name say."""
     brought: dict[str, int | None] = {}
     in_folder = {ref: by for ref in refs if (by := brought_by(ref)) and parent(ref) == folder}
     for by in {by for by in in_folder.values() if by > day}:
-        if manifest := read_intact(lake, by):
-            for file in manifest.files_of(Verdict.LATE):
-                if file.target and file.day == day:  # an upgrade may not have renamed it yet
-                    names = map(last, (file.target, earlier_name(file.target)))
-                    brought |= {f"{folder}/{name}": file.rows for name in names}
+        if (rows := late_rows(by)) is not None:
+            brought |= {f"{folder}/{name}": count for name, count in rows.get(day, {}).items()}
         else:
             brought |= {ref: None for ref in refs if in_folder.get(ref) == by and RUN.search(ref)}
     return brought
+
+
+def _late_rows(lake: Lake, by: date) -> Mapping[date, Mapping[str, int]] | None:
+    """Return the rows of the late files that a day brought, by day and name; None without its manifest."""
+    if (manifest := read_intact(lake, by)) is None:
+        return None
+    rows: dict[date, dict[str, int]] = {}
+    for file in manifest.files_of(Verdict.LATE):
+        if file.target and file.day:
+            names = map(last, (file.target, earlier_name(file.target)))  # an upgrade may not have renamed it
+            rows.setdefault(file.day, {}).update((name, file.rows) for name in names)
+    return rows
 
 
 def _unknown_files(lake: Lake, folder: str, day: date) -> list[str]:

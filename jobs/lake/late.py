@@ -48,11 +48,13 @@ def has_unfinished_moves(lake: Lake, manifest: Manifest) -> bool:
     return any(unfinished_moves(lake, manifest)) and lake.days()[-1:] == [manifest.day.date]
 
 
-def finish_moves(lake: Lake, manifest: Manifest, *, rebuilding: bool = False) -> Mapping[date, int]:
+def finish_moves(
+    lake: Lake, manifest: Manifest, *, rebuilding: bool = False, kept_from: date | None = None
+) -> Mapping[date, int]:
     """Finish the moves of the newest day, and return how many rows each earlier day received now.
 
     While a day is rebuilt (`rebuilding`), only files are moved that wait for nothing else: what is gone or
-    damaged, the rebuild mends.
+    damaged, the rebuild mends. `kept_from` is the first day that has not expired, where that is known.
 
     Raises:
         NotPublished: the store refused; the day itself is committed.
@@ -60,7 +62,7 @@ def finish_moves(lake: Lake, manifest: Manifest, *, rebuilding: bool = False) ->
     """
     amended: Counter[date] = Counter()
     with not_published(f"the late rows of {manifest.day.date} to reach their days"):
-        kept_from = first_kept(lake)
+        kept_from = kept_from or first_kept(lake)
         for file, source, target in late_moves(manifest):
             if file.day and file.day < kept_from:
                 continue

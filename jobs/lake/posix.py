@@ -413,7 +413,8 @@ class PosixLake:
             for folder in (outer.parent, self.root):  # they may have to keep a file of somebody else
                 self._store.sync_folder(folder)
             self._store.move(self.day_folder(day), outer / STAGED_DAY)
-        if outer.is_dir() and not outer.is_symlink():  # not a link, or a file, that somebody put there
+        # not a link, a file, or a folder closed to us, that somebody put there
+        if outer.is_dir() and not outer.is_symlink() and os.access(outer, os.R_OK, effective_ids=True):
             self._store.sync_folder(outer)
         self._store.sync_folder(self.root)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
+from functools import partial
 
 import structlog
 
@@ -57,7 +58,8 @@ def upgrade(pipeline: Pipeline, progress: Callable[[int, int], None] = lambda do
             # the newest is entered once more: what a dead upgrade entered need not be durable
             enter_days(lake, sorted({*not_entered(lake, ledger.kept), ledger.kept[-1]}))
             # moves of all days, since a dead upgrade may have left some of any
-            chain = read_upgrade_chain(lake, lambda manifest: finish_moves(lake, manifest, rebuilding=True))
+            move = partial(finish_moves, lake, rebuilding=True, kept_from=first_kept(lake))
+            chain = read_upgrade_chain(lake, move)
         if chain.todo:
             _require_store(pipeline, max(chain.todo))
         with _naming_command():
@@ -86,6 +88,7 @@ class _Upgrade:
                 except (LedgerBroken, VerifyFailed) as refused:
                     left[day] = f"{refused.expected}: {refused.found}. {refused.do}".rstrip(". ")
                     log.warning("left as it is", day=str(day), found=left[day])
+            self._received.pop(day, None)  # no older day needs them
             for file, _, target in late_moves(manifest):
                 if file.day:
                     self._received[file.day][target] = file
@@ -102,7 +105,7 @@ class _Upgrade:
             LedgerBroken, VerifyFailed: the day is not as it was committed, and stays as it is.
         """
         if is_of_today(old):  # its moves alone were open; one that cannot be made stops the day here
-            finish_moves(self._lake, old)
+            finish_moves(self._lake, old, kept_from=self._kept_from)
             return old
         day = UpgradedDay(
             lake=self._lake,
@@ -116,7 +119,7 @@ class _Upgrade:
         new = day.manifest(tuple(map(self._counted, day.intact_files())))
         day.require_ours()
         new = self._exchange(day, new)
-        finish_moves(self._lake, new)
+        finish_moves(self._lake, new, kept_from=self._kept_from)
         log.info("upgraded", day=str(new.day.date), revision=new.revision, files=len(new.files))
         return new
 

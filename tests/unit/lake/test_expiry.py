@@ -21,27 +21,33 @@ from jobs.daily import Outcome, run_day
 from jobs.day.plan import preview
 from jobs.lake.clean import clean
 from jobs.lake.expiry import Expiring, expire, expiring
-from jobs.lake.port import DayContents, LockHolder
+from jobs.lake.port import DayContents, Entry, LockHolder
 from jobs.lake.posix import PosixLake
 from jobs.lake.roll_forward import finish_last_run
 from jobs.lake.status import status
 from jobs.lake.store import System
 from jobs.rebuild import rebuild_day
+from jobs.record.rules import EventTimeRule
+from jobs.record.time_format import TimeFormat
 from jobs.upgrade.run import upgrade
 from jobs.verify.files import locate
 from jobs.verify.level import Level
 from jobs.verify.result import Verified
 from jobs.verify.run import verify
+from offsets.checkpoint import Checkpoint, PartitionCheckpoint, TopicIdentity
 from offsets.commit_log import read_chain, read_expired, read_ledger, read_manifest
-from offsets.days import ONE_DAY, midnight
-from offsets.errors import ConfigError, LedgerBroken, StoreFailed, VerifyFailed
-from offsets.expired import ExpiredDay, from_text, to_text
+from offsets.days import ONE_DAY, Day, midnight
+from offsets.errors import AuditFailed, ConfigError, LedgerBroken, StoreFailed, VerifyFailed
+from offsets.expired import ExpiredDay, Removed, from_text, to_text
+from offsets.instants import micros
 from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, to_json
+from offsets.plan import Accept
 from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 from tests.support.lake import places
-from tests.support.local_engine import ZONE, LocalEngine, order, pipeline
+from tests.support.local_engine import RULES, ZONE, LocalEngine, order, pipeline
 from tests.support.memory_topic import MemoryTopic
+from tests.support.unprivileged import folder_of_nobody, unprivileged
 
 DAYS = [date(2026, 3, 28) + timedelta(days=number) for number in range(6)]
 FIRST, SECOND, THIRD, FOURTH, FIFTH, SIXTH = DAYS
@@ -218,6 +224,51 @@ def test_a_rebuild_of_a_day_with_a_lost_and_an_expired_late_file_writes_the_lost
     late.unlink()
     rebuild(lake, topic, FIFTH)
     assert places(lake) == kept
+    assert look(lake, topic).problems == ()
+
+
+CREATED = EventTimeRule(path=("created",), format=TimeFormat.EPOCH_US, zone="UTC")
+"""Another event time than the one of the other tests, `at`."""
+
+
+@pytest.mark.parametrize(
+    "at, created, refused",
+    [(FIRST, THIRD, True), (THIRD, FIRST, True), (FIRST, FIRST, False), (THIRD, THIRD, False)],
+    ids=["no more of the expired day", "now of the expired day", "as it was, expired", "as it was"],
+)
+def test_a_rebuild_by_another_event_time_loses_and_doubles_no_late_row_beside_an_expired_day(
+    tmp_path: Path, at: date, created: date, refused: bool
+) -> None:
+    """Late files are left out by their day: a row that the rule dates otherwise was lost, or kept twice."""
+    lake, topic = tmp_path / "lake", MemoryTopic(1)
+
+    def event(at: date, created: date, stamp: datetime) -> None:
+        times = [micros(midnight(day, ZONE) + timedelta(hours=1)) for day in (at, created)]
+        topic.produce(0, b'{"id":"o","n":0,"at":%d,"created":%d}' % (*times,), stamp)
+
+    for day in DAYS:
+        event(day, day, midnight(day, ZONE) + timedelta(hours=1))
+        if day == FIFTH:
+            event(FIRST, FIRST, midnight(day, ZONE) + timedelta(hours=2))
+            event(at, created, midnight(day, ZONE) + timedelta(hours=3))
+    for day in DAYS[:5]:
+        run(lake, topic, day)
+    remove(lake, SECOND)
+    before = places(lake)
+    again = pipeline(
+        lake,
+        topic,
+        late=Late.AMEND,
+        rules=replace(RULES, event_time=CREATED),
+        accept=Accept(contract=True),
+    )
+    if refused:
+        with pytest.raises(AuditFailed):
+            rebuild_day(again, FIFTH)
+        shutil.rmtree(lake / "_staging")
+    else:
+        rebuild_day(again, FIFTH)
+    assert places(lake) == before
     assert look(lake, topic).problems == ()
 
 
@@ -736,6 +787,63 @@ def test_a_link_in_staging_to_a_closed_folder_stops_no_run(lake: Path, topic: Me
     (lake / "_staging" / f"{FIRST}.link").symlink_to(lake.parent)
     assert not run_day(pipeline(lake, topic, late=Late.AMEND, system=OpensNoLink()), SIXTH).already
     assert PosixLake(lake).staged_names() == []
+
+
+def test_a_folder_in_staging_that_is_closed_to_us_stops_no_run(topic: MemoryTopic) -> None:
+    """Each run, each rebuild and `clean` ended with a sync that was refused there."""
+    with folder_of_nobody() as folder, unprivileged():
+        lake = folder / "lake"
+        for day in DAYS[:4]:
+            run(lake, topic, day)
+        remove(lake, SECOND)
+        theirs = lake / "_staging" / f"{FIRST}.theirs"
+        theirs.mkdir(parents=True)
+        theirs.chmod(0)
+        assert not run(lake, topic, FIFTH).already
+        with pytest.raises(StoreFailed, match=r"to remove .*theirs; found it is still there"):
+            clean(PosixLake(lake), HOLDER)
+
+
+@pytest.mark.parametrize("days", [3, 6])
+def test_what_is_looked_at_before_days_leave_grows_with_the_days_alone(
+    tmp_path: Path, topic: MemoryTopic, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    """It looked for each pair of days, and read a day's manifest for each other: minutes for ten years."""
+    for day in DAYS[:days]:
+        run(tmp_path / "lake", topic, day)
+    asked, read = list[str](), list[date]()
+    stat, text = PosixLake.stat, PosixLake.manifest_text
+
+    def asking(lake: PosixLake, ref: str) -> Entry | None:
+        asked.append(ref)
+        return stat(lake, ref)
+
+    def reading(lake: PosixLake, day: date) -> bytes | None:
+        read.append(day)
+        return text(lake, day)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(PosixLake, "stat", asking)
+        patched.setattr(PosixLake, "manifest_text", reading)
+        remove(tmp_path / "lake", DAYS[-1])
+    assert sum(ref.endswith("_late") for ref in asked) == days
+    assert not [ref for ref in asked if "_late/date=" in ref and ref.count("/") == 2]
+    assert max(map(read.count, DAYS)) <= 6
+
+
+def test_the_entry_of_an_expired_day_is_short_however_long_its_pending_set_is(topic: MemoryTopic) -> None:
+    """A million ranges made 40 MiB of text, which each `plan` and `status` read."""
+    pending = Offsets((3 * number, 3 * number + 1) for number in range(100_000))
+    checkpoint = Checkpoint(
+        topic=TopicIdentity(name="orders", topic_id="id", cluster_id="cluster"),
+        partitions=(PartitionCheckpoint(partition=0, seen_until=300_000, pending=pending, anchor=None),),
+    )
+    day = Day(date=FIRST, start=midnight(FIRST, ZONE), end=midnight(SECOND, ZONE), zone="UTC")
+    removed = Removed(files=1, bytes=1, rows=1, amended=0)
+    left = ExpiredDay(day=day, next=checkpoint, removed=removed, expired=NOW, reason="policy")
+    text = to_text(left)
+    assert len(text) < 400_000
+    assert from_text(text, "here") == left
 
 
 def test_an_expired_day_that_cannot_be_listed_stays_and_stops_no_run(
