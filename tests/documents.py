@@ -76,7 +76,7 @@ Do not edit it: edit the schema. [conf/example.yaml](../conf/example.yaml) is a 
 - **Durations** are `90s`, `15m`, `1h30m`, `30d`, `2w`, `250ms`, or ISO 8601's `PT1H`. **Sizes** are `256MiB`,
   `1GB` or a number of bytes. **Shares** are `0.1%` or `0.001`.
 - **Later** says whether a lake that has days takes another value. yes: from the next run on. asks: it changes
-  how records are read, so the next run ends with 25 until `--accept-contract` takes it. never: it needs a
+  how records are read, so the next day ends with 25 until `--accept-contract` takes it. never: it needs a
   new lake.
 """
 NEVER: Final = frozenset({("topic",), ("day", "first")})

@@ -148,7 +148,8 @@ class KafkaSection(Section):
     bootstrap_servers: Servers = Field(description="host:port, or several with commas or as a list")
     """Where the cluster is first asked: one broker, or several."""
     timeout: Patience = Field(default=timedelta(seconds=30), description="a duration such as 30s")
-    """How long a broker that does not answer is tried, 1s at least. Then the run ends with 12."""
+    """How long a broker that does not answer is tried, 1s at least. Then the last try is waited for, and the
+    run ends with 12."""
     security: SecuritySection = Field(default_factory=SecuritySection)
 
 
@@ -187,7 +188,7 @@ class EventTimeSection(Section):
     or `XXX` (`+01:00`), and quotes around other letters, as in `yyyy-MM-dd'T'HH:mm`. What is finer than a
     microsecond is cut off."""
     zone: Zone = Field(default="UTC", description="a zone such as Europe/Amsterdam or UTC")
-    """The zone of times that name none."""
+    """The zone of times that name none: they are read in it, not refused."""
 
 
 class ValiditySection(Section):

@@ -398,10 +398,15 @@ class Broker:
         `moved` returns when the broker last sent something; the timeout counts from then.
         """
         began, patience, self._last_message = time.monotonic(), self._timeout.total_seconds(), ""
+        pause = tenacity.wait_exponential_jitter(multiplier=0.2, max=5)
+
+        def left() -> float:
+            return max(began, moved()) + patience - time.monotonic()
+
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: self._refusal is None and _is_transient(error)),
-            wait=tenacity.wait_exponential_jitter(multiplier=0.2, max=5),
-            stop=lambda _: time.monotonic() - max(began, moved()) >= patience,
+            wait=lambda state: min(pause(state), max(left(), 0.0)),
+            stop=lambda _: left() <= 0,
             before_sleep=lambda state: log.warning(
                 "the broker does not answer yet", asked=what, tries=state.attempt_number
             ),
@@ -416,7 +421,7 @@ class Broker:
             message = self._last_message or error.args[0].str()
             raise BrokerUnavailable(
                 expected=f"an answer from {self._servers} about {what}",
-                found=f"none in {patience:g} s and {tries.statistics['attempt_number']}"
+                found=f"none in {time.monotonic() - began:.0f} s and {tries.statistics['attempt_number']}"
                 f" tries ({without_noise(message, self._secrets)})",
                 do=advice_for(message),
             ) from None
