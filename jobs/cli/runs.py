@@ -20,8 +20,10 @@ from jobs.cli.json_documents import outcome_document, print_document, topics_doc
 from jobs.cli.options import DayOptions
 from jobs.cli.progress import progress
 from jobs.daily import run_day
+from jobs.day.contract import next_contract
 from jobs.day.plan import due_days, next_due
 from jobs.topics import TopicResult, run_topics, worst
+from offsets.commit_log import read_ledger
 from offsets.errors import Interrupted, KafkaDailyError
 
 if TYPE_CHECKING:
@@ -49,7 +51,8 @@ def run_topic(
                 if not as_json:
                     tables.outcome(outcome)
             if not documents and not as_json:
-                tables.nothing_due(*next_day())
+                newest = read_ledger(pipeline.lake).newest
+                tables.nothing_due(*next_day(), next_contract(pipeline, newest))
     except (KafkaDailyError, Signalled) as ended:
         error_of(ended).facts["days"] = documents
         raise

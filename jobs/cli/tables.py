@@ -13,11 +13,14 @@ from rich.markup import escape
 
 from jobs.cli.columns import show
 from jobs.cli.console import out
+from jobs.lake.names import in_day
 from offsets.manifest import Manifest
+from offsets.manifest_text import MANIFEST_NAME
 from offsets.verdict import IN_FILES, Verdict
 
 if TYPE_CHECKING:
     from jobs.daily import Outcome
+    from jobs.day.contract import NextContract
     from jobs.day.plan import PlannedRun, Preview
     from jobs.lake.expiry import Expiring
     from jobs.lake.port import Orphan
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from offsets.day_plan import Span
 
 UNKNOWN: Final = "?"
+SHOWN_CAUSES: Final = 5
 
 
 def preview(seen: Preview, files: int | None) -> None:
@@ -37,9 +41,7 @@ def preview(seen: Preview, files: int | None) -> None:
         _committed_already(seen.committed)
         _unfinished_moves(seen.unfinished_moves)
     elif seen.planned is None or files is None:
-        nothing_due(seen.next_day, seen.due_at)
-        for line in seen.contract.lines():
-            out.print(line, markup=False)
+        nothing_due(seen.next_day, seen.due_at, seen.contract)
     else:
         _planned(seen.planned, files)
         if len(seen.due) > 1 and seen.planned.plan.day.date == seen.due[0]:
@@ -49,9 +51,11 @@ def preview(seen: Preview, files: int | None) -> None:
             )
 
 
-def nothing_due(day: date, due_at: datetime) -> None:
-    """Show the next day, and when it can be settled."""
+def nothing_due(day: date, due_at: datetime, contract: NextContract) -> None:
+    """Show the next day, when it can be settled, and what the config means for it."""
     out.print(f"nothing is due: {day} can be settled from {_when(due_at)} on")
+    for line in contract.lines():
+        out.print(line, markup=False)
 
 
 def _planned(planned: PlannedRun, files: int) -> None:
@@ -63,9 +67,9 @@ def _planned(planned: PlannedRun, files: int) -> None:
     unlimited = "endless" if planned.endless else "not known"
     room = unlimited if plan.headroom_hours is None else f"{plan.headroom_hours} h"
     expected = _size(plan.offsets * planned.row_bytes)
-    out.print(f"about {plan.offsets:,} rows, {files} file(s), {expected}; retention headroom: {room}")
+    out.print(f"at most {plan.offsets:,} rows, {files} file(s), {expected}; retention headroom: {room}")
     for change in planned.changes:
-        out.print(f"[yellow]accepted, {change.kind}[/] {escape(change.text)}: {change.readers}")
+        out.print(f"[yellow]would be accepted, {change.kind}[/] {escape(change.text)}: {change.readers}")
     _lost(day.date, [*map(str, plan.accepted.loss)], plan.accepted.lost_offsets)
     for risk in plan.risks:
         out.print(f"[yellow]risk[/] {risk}")
@@ -96,11 +100,15 @@ def outcome(outcome: Outcome) -> None:
     if outcome.expired:
         out.print(f"expired by lake.keep: {_days(outcome.expired)}")
     _lost(manifest.day.date, [*map(str, manifest.accepted.loss)], manifest.accepted.lost_offsets)
-    for cause in manifest.causes[:5]:
+    for cause in manifest.causes[:SHOWN_CAUSES]:
         out.print(
             f"  {cause.rows:,} x {cause.cause} (partition {cause.partition} offset {cause.offset})",
             markup=False,
         )
+    if more := manifest.causes[SHOWN_CAUSES:]:
+        rows = sum(cause.rows for cause in more)
+        where = in_day(manifest.day.date, MANIFEST_NAME)
+        out.print(f"  {rows:,} x one of {len(more)} other cause(s): see `causes` in {where}")
     out.print("seconds: " + ", ".join(f"{_words(step)} {taken}" for step, taken in outcome.seconds.items()))
 
 

@@ -26,7 +26,9 @@ class NextContract:
 
     def lines(self) -> list[str]:
         """Return a line for each change, or for the error."""
-        lines = [f"accepted, {change.kind} {change.text}: {change.readers}" for change in self.changes]
+        lines = [
+            f"would be accepted, {change.kind} {change.text}: {change.readers}" for change in self.changes
+        ]
         if (error := self.error) is not None:
             lines.append(f"the next day will end with {error.exit_code} ({type(error).__name__}): {error}")
         return lines
@@ -54,8 +56,8 @@ def changes_since(pipeline: Pipeline, newest: Manifest | None) -> tuple[Change, 
         newest.contract,
         settings.rules.contract(settings.day.zone, settings.day.first),
         expected=f"the contract of {newest.day.date}, the day before",
-        do="`plan --accept-contract` shows what readers see. Undo the change, or settle from the next day on "
-        "under the new contract with --accept-contract.",
+        do="Undo the change, or settle from the next day on under the new contract with --accept-contract; "
+        "`plan --accept-contract` shows that day first.",
     )
 
 

@@ -89,7 +89,7 @@ def _event_time(proposal: Proposal) -> Iterator[str]:
         yield _noted(f"  field: {path_text(found.path)}", _evidence(found) + _cost(found))
         yield f"  format: {found.format}"
         if not found.zoned:
-            yield _noted("  zone: UTC", "some times name no zone: is this theirs?")
+            yield _noted("  zone: UTC", "some times name no zone: they are read in this one. Is it theirs?")
     for other in proposal.others:
         yield _one_line(f"  # or field: {path_text(other.path)}, format: {other.format}: {_evidence(other)}")
 

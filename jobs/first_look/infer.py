@@ -48,6 +48,7 @@ RARE: Final = 0.001
 since `string` would take them all."""
 CENTS: Final = 2
 """The decimals of most amounts of money."""
+NO_TIME: Final = "no timestamp"
 NUMBERS: Final = frozenset({"int", "float"})
 NAMED: Final = {
     "array": ("an array", "arrays"),
@@ -58,7 +59,7 @@ NAMED: Final = {
     "object": ("an object", "objects"),
     "string": ("a string", "strings"),
     "date": ("no date", "no dates"),
-    "timestamp": ("no timestamp", "no timestamps"),
+    "timestamp": (NO_TIME, f"{NO_TIME}s"),
 }
 """What misfits are, one and several."""
 _DATE: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
@@ -136,8 +137,13 @@ def _of_kind(kinds: Sequence[str], values: Sequence[Any], depth: int, few: int) 
             return _numbers(values, few)
 
 
+def within(name: str) -> str:
+    """Return how the misfits of a field inside another begin."""
+    return f"in {name}, "
+
+
 def _within(name: str, inferred: Inferred) -> tuple[str, ...]:
-    return tuple(f"in {name}, {misfit}" for misfit in inferred.misfits)
+    return tuple(within(name) + misfit for misfit in inferred.misfits)
 
 
 def _arrays(values: Sequence[Sequence[Any]], depth: int, few: int) -> Inferred:

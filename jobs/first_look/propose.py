@@ -7,7 +7,7 @@ a person should look at stands beside it as a note.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from itertools import chain, count
 from typing import Any, Final
@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from jobs.config.schema import ValiditySection
-from jobs.first_look.infer import FEW, Inferred, fields_of, infer, unwritable
+from jobs.first_look.infer import FEW, NO_TIME, Inferred, fields_of, infer, unwritable, within
 from jobs.first_look.times import Candidate, candidates
 from jobs.record.columns import Column, ColumnType, name_problem
 from jobs.record.formats import DECODERS
@@ -55,8 +55,15 @@ class ProposedColumn:
     name: str
     field: str
     type: ColumnType
-    note: str
-    misfits: bool = False
+    about: str
+    misfits: tuple[str, ...] = ()
+
+    @property
+    def note(self) -> str:
+        """Return what to look at, in one line; empty if there is nothing."""
+        more = len(self.misfits) - SHOWN_MISFITS
+        shown = (*self.misfits[:SHOWN_MISFITS], f"and {more} more such fields" if more > 0 else "")
+        return "; ".join(filter(None, (self.about, *shown)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +121,8 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
     if event_time and event_time.path == ("event_time",) and len(columns) > 1:
         columns = [column for column in columns if column.field != "event_time"]
         left_out["event_time"] = "is the event time, which each row has under this name"
+    if event_time:
+        columns = [_by_its_rule(column, event_time) for column in columns]
     return Proposal(
         records=len(records),
         first=_first_day(event_time, [stamp for stamp, _ in objects], zone, earliest),
@@ -168,11 +177,17 @@ class _Names:
 
 def _column(names: _Names, field: str, inferred: Inferred) -> ProposedColumn:
     name, renamed = names.of(field)
-    more = len(inferred.misfits) - SHOWN_MISFITS
-    shown = (*inferred.misfits[:SHOWN_MISFITS], f"and {more} more such fields" if more > 0 else "")
-    note = "; ".join(filter(None, (renamed, inferred.note, *shown)))
-    misfits = bool(inferred.misfits)
-    return ProposedColumn(name=name, field=field, type=inferred.type, note=note, misfits=misfits)
+    about = "; ".join(filter(None, (renamed, inferred.note)))
+    return ProposedColumn(name=name, field=field, type=inferred.type, about=about, misfits=inferred.misfits)
+
+
+def _by_its_rule(column: ProposedColumn, event_time: Candidate) -> ProposedColumn:
+    """Leave out what a column says of the event time: that is read by its own rule, in its own zone."""
+    if column.field != event_time.path[0]:
+        return column
+    there = "".join(within(name) for name in event_time.path[1:])
+    misfits = tuple(text for text in column.misfits if not (text.startswith(there) and NO_TIME in text))
+    return replace(column, misfits=misfits)
 
 
 def _fits(columns: Sequence[ProposedColumn], candidate: Candidate) -> bool:

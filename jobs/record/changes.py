@@ -47,7 +47,10 @@ REMOVED = (
     "later days, and late rows that come to earlier days from now on, lack it, "
     "so a query that names it fails there or finds null"
 )
-RETYPED = "days before and after hold different types, so no query reads both as they are"
+RETYPED = (
+    "days before and after hold different types: some readers convert one, others, Spark among them, "
+    "refuse to read both"
+)
 OTHERWISE = "the columns stay; later records are read or filed by another rule"
 
 _COLUMNS, _KAFKA_COLUMNS = "record.columns", "record.kafka_columns"

@@ -26,6 +26,7 @@ from jobs.rebuild import rebuild_day
 from jobs.topics import TopicResult
 from offsets.commit_log import read_manifest
 from offsets.errors import RunFailed
+from offsets.manifest import CauseCount
 from offsets.verdict import Verdict
 from tests.support.command_line import document, invoke
 from tests.support.local_engine import pipeline
@@ -167,6 +168,19 @@ def test_gaps_and_already_settled_stay_where_other_columns_can_go(
     manifest = replace(manifest, tally=tuple(counts), gaps=())
     tables.outcome(Outcome(manifest=manifest, already=False, amended=Counter(), seconds={}))
     assert "already settled" in capsys.readouterr().out.splitlines()[1]
+
+
+def test_causes_beyond_the_first_five_are_counted(
+    lake: Path, wide: Callable[[int], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run` left the sixth cause out without a word."""
+    wide(200)
+    manifest = read_manifest(PosixLake(lake), SECOND)
+    assert manifest
+    causes = [CauseCount(cause=f"cause {n}", rows=9 - n, partition=0, offset=n) for n in range(7)]
+    for shown, last in ((7, "  7 x one of 2 other cause(s): see `causes` in "), (5, "  5 x cause 4 (")):
+        tables.outcome(Outcome(manifest=replace(manifest, causes=tuple(causes[:shown])), already=False))
+        assert capsys.readouterr().out.splitlines()[-2].startswith(last)
 
 
 def test_the_last_line_of_verify_adds_up(config: Path, lake: Path) -> None:

@@ -243,6 +243,27 @@ def test_times_without_a_zone_are_read_in_the_one_that_is_written(tmp_path: Path
     assert "zone: UTC" in path.read_text()
 
 
+@pytest.mark.parametrize("nested", [False, True])
+def test_no_column_says_that_a_time_without_a_zone_is_invalid_where_it_is_the_event_time(
+    tmp_path: Path, nested: bool
+) -> None:
+    """The note at its column said that the record becomes invalid; the event time is read in its zone."""
+    topic, path = MemoryTopic(), tmp_path / "a.yaml"
+    for number in range(2000):
+        at = START + timedelta(seconds=number)
+        text = iso(at) if number != 7 else at.replace(tzinfo=None).isoformat()
+        sent = iso(at + timedelta(hours=1)) if number != 7 else "2026-05-01T10:00:00"
+        event = {"at": text, "sent": sent}
+        topic.produce(0, json.dumps({"meta": event} if nested else event).encode(), at)
+    assert init(topic, "orders", KAFKA, path, "UTC").invalid == 1  # the other timestamp needs a zone
+    written = path.read_text()
+    assert "they are read in this one" in written
+    event_time = config.load(path, os.environ).rules.event_time.path[-1]
+    where = f"in {'sent' if event_time == 'at' else 'at'}, " if nested else ""
+    assert written.count("becomes invalid") == 1
+    assert f"# {where}1 of 2,000 is no timestamp: that record becomes invalid" in written
+
+
 def test_an_event_time_that_some_records_lack_is_named_and_not_chosen(tmp_path: Path) -> None:
     """A day with one such record in a hundred was not committed by the default limit of invalid records."""
     topic, path = MemoryTopic(), tmp_path / "a.yaml"
