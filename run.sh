@@ -65,7 +65,7 @@ java_known() { # sets java_home from JAVA_HOME, else from the last set-up
     java_home=$JAVA_HOME
   else # one that fetched no jars yet may be one that cannot
     [[ -s $home/java-home ]] && java_home=$(<"$home/java-home") && java_fits "$java_home" &&
-      { [[ -d $venv/jars/spark ]] || java_trusts "$java_home"; }
+      { compgen -G "$home/venv-*/jars/spark" >/dev/null || java_trusts "$java_home"; }
   fi
 }
 

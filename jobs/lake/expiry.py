@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from functools import lru_cache, partial
+from functools import partial
 from io import SEEK_END
 from typing import Final, NamedTuple
 
@@ -57,8 +57,6 @@ from offsets.verdict import Verdict
 
 log = structlog.get_logger(__name__)
 STAY: Final = 2
-WINDOW: Final = 64
-"""So many days' late files are remembered: days leave in order, and rows are late by a few days mostly."""
 LateRows = Callable[[date], Mapping[date, Mapping[str, int]] | None]
 
 
@@ -212,7 +210,7 @@ def _leaving(lake: Lake, ledger: Ledger, before: date) -> Iterator[tuple[date, M
         found = _look_through(lake, folder, gone.day.date, _manifest_in(lake, folder))
         _require_no_unknown(lake, gone.day.date, found.unknown)
     leaving, newest = _days_leaving(ledger.kept, before), ledger.newest
-    late_rows = lru_cache(maxsize=WINDOW)(partial(_late_rows, lake))
+    late_rows = _LateRowsOnce(lake)
     if leaving and newest and (newest.earlier is None or not newest.columns):
         raise LedgerBroken(
             expected=f"the manifest of {newest.day.date}, the newest, to record all days' bounds and columns",
@@ -220,6 +218,7 @@ def _leaving(lake: Lake, ledger: Ledger, before: date) -> Iterator[tuple[date, M
             do="Run one more day first, or `upgrade --execute`.",
         )
     for day in leaving:
+        late_rows.forget(day)
         if lake.has_day(day):
             manifest = read_intact(lake, day) or read_whole_entry(lake, day)
             yield day, manifest, _removed(lake, day, manifest, late_rows)
@@ -294,6 +293,22 @@ def _brought_rows(late_rows: LateRows, refs: Set[str], folder: str, day: date) -
         else:
             brought |= {ref: None for ref in refs if in_folder.get(ref) == by and RUN.search(ref)}
     return brought
+
+
+class _LateRowsOnce:
+    """Returns what `_late_rows` does, and reads each manifest once while days leave in order."""
+
+    def __init__(self, lake: Lake) -> None:
+        self._lake, self._known = lake, dict[date, Mapping[date, Mapping[str, int]] | None]()
+
+    def __call__(self, by: date) -> Mapping[date, Mapping[str, int]] | None:
+        if by not in self._known:
+            self._known[by] = _late_rows(self._lake, by)
+        return self._known[by]
+
+    def forget(self, day: date) -> None:
+        """Drop what days up to this one brought: no later day has received it."""
+        self._known = {by: rows for by, rows in self._known.items() if by > day}
 
 
 def _late_rows(lake: Lake, by: date) -> Mapping[date, Mapping[str, int]] | None:

@@ -400,13 +400,13 @@ class Broker:
         began, patience, self._last_message = time.monotonic(), self._timeout.total_seconds(), ""
         pause = tenacity.wait_exponential_jitter(multiplier=0.2, max=5)
 
-        def left() -> float:
-            return max(began, moved()) + patience - time.monotonic()
+        def silent() -> float:
+            return time.monotonic() - max(began, moved())
 
         tries = tenacity.Retrying(
             retry=tenacity.retry_if_exception(lambda error: self._refusal is None and _is_transient(error)),
-            wait=lambda state: min(pause(state), max(left(), 0.0)),
-            stop=lambda _: left() <= 0,
+            wait=lambda state: min(pause(state), max(patience - silent(), 0.0)),
+            stop=lambda _: silent() >= patience,
             before_sleep=lambda state: log.warning(
                 "the broker does not answer yet", asked=what, tries=state.attempt_number
             ),
@@ -421,7 +421,7 @@ class Broker:
             message = self._last_message or error.args[0].str()
             raise BrokerUnavailable(
                 expected=f"an answer from {self._servers} about {what}",
-                found=f"none in {time.monotonic() - began:.0f} s and {tries.statistics['attempt_number']}"
+                found=f"none in {silent():.0f} s and {tries.statistics['attempt_number']}"
                 f" tries ({without_noise(message, self._secrets)})",
                 do=advice_for(message),
             ) from None

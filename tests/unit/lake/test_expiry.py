@@ -272,6 +272,27 @@ def test_a_rebuild_by_another_event_time_loses_and_doubles_no_late_row_beside_an
     assert look(lake, topic).problems == ()
 
 
+def test_late_files_are_not_written_again_by_another_event_time_beside_others_that_expired(
+    lake: Path, topic: MemoryTopic
+) -> None:
+    """Only counts are recorded of rows that went with a day: two rows that change places were not seen."""
+    remove(lake, THIRD)
+    before = places(lake)
+    (late,) = (lake / f"date={FOURTH}").glob(f"part-late-{FIFTH}-*")
+    late.unlink()
+    lenient = replace(RULES, event_time=replace(RULES.event_time, zone="Europe/Amsterdam"))
+    with pytest.raises(AuditFailed, match=r"event_time\.zone"):
+        rebuild_day(
+            pipeline(lake, topic, late=Late.AMEND, rules=lenient, accept=Accept(contract=True)), FIFTH
+        )
+    rebuild(lake, topic, FIFTH)
+    assert places(lake) == before
+    shutil.rmtree(lake / "_staging")
+    rebuild_day(pipeline(lake, topic, late=Late.AMEND, rules=lenient, accept=Accept(contract=True)), FIFTH)
+    assert places(lake) == before
+    assert look(lake, topic).problems == ()
+
+
 def test_the_first_day_of_the_config_stays_what_it_was(lake: Path, topic: MemoryTopic) -> None:
     remove(lake, FOURTH)
     with pytest.raises(ConfigError, match="first day of this lake"):
