@@ -683,7 +683,7 @@ def test_a_changed_contract_says_what_readers_see_and_how_to_go_on(lake: Path) -
     for word in (
         "2026-03-28",
         "(additive: rows of earlier days lack it, but for late rows",
-        "`plan --accept-contract` shows what readers see",
+        "--accept-contract; `plan --accept-contract` shows that day first",
         "record.evolve: add",
     ):
         assert word in str(stopped.value)
