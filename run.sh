@@ -65,8 +65,14 @@ java_known() { # sets java_home from JAVA_HOME, else from the last set-up
     java_home=$JAVA_HOME
   else # one that fetched no jars yet may be one that cannot
     [[ -s $home/java-home ]] && java_home=$(<"$home/java-home") && java_fits "$java_home" &&
-      { compgen -G "$home/venv-*/jars/spark" >/dev/null || java_trusts "$java_home"; }
+      { jars_came || java_trusts "$java_home"; }
   fi
+}
+
+jars_came() { # here, or before an update
+  local jars
+  for jars in "$home"/venv-*/jars/spark; do [[ ! -d $jars ]] || return 0; done
+  return 1
 }
 
 java_trusts() { [[ -s $1/lib/security/cacerts ]]; }

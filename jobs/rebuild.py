@@ -37,7 +37,7 @@ from jobs.lake.port import Lake
 from jobs.stages import DayStages, Stage
 from offsets.commit_log import read_manifest
 from offsets.contract import Contract
-from offsets.errors import AuditFailed, ConfigError, LedgerBroken, StoreFailed
+from offsets.errors import ConfigError, LedgerBroken, StoreFailed
 from offsets.manifest import Manifest
 from offsets.neighbours import History
 from offsets.plan import Accept
@@ -185,26 +185,6 @@ def _holds_unknown_files(old: OldDay, staged: str) -> bool:
     return bool(unknown)
 
 
-def _require_same_dates(execution: Execution, old: OldDay, carried_over: CarriedOver) -> None:
-    """Check that late rows are dated by the recorded rule, where it is not known which rows went with a day.
-
-    Of rows that went with an expired day only counts are recorded: by another event time one of them could
-    change places with one that is written again.
-    """
-    own = old.history.own
-    written_again = carried_over.lost or carried_over.settled is not None
-    if own is None or not (carried_over.expired and written_again):
-        return
-    changes = execution.plan.contract.changes_from(own.contract)
-    if changed := [text for text in changes if text.startswith("event_time")]:
-        raise AuditFailed(
-            expected="the recorded event time: late files are written again beside others that went with an "
-            "expired day",
-            found="; ".join(changed),
-            do="The old day stays; staging is kept as evidence. Rebuild under the day's old contract.",
-        )
-
-
 def _audit(execution: Execution, result: TaskResult, old: OldDay) -> Audited:
     """Audit the rebuilt day, and compare it with what is recorded or left of the old one."""
     recorded = old.history.recorded() if old.history.known else None
@@ -223,7 +203,6 @@ def _exchange(execution: Execution, audited: Audited, old: OldDay, carried_over:
 
     pipeline, staged = execution.pipeline, execution.staged
     old.require_no_unknown_files()
-    _require_same_dates(execution, old, carried_over)
     files = carried_over.new_files(pipeline.lake, audited.files, f"{staged}/kept", execution.file_options())
     amend = bool(carried_over.lost) or (not old.history.known and pipeline.amends)
     stamp, success_file = pipeline.stamp(execution.started), pipeline.settings.lake.success_file

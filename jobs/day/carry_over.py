@@ -38,14 +38,16 @@ class CarriedOver:
 
     `settled` are the offsets of those late files, if the day may have further late rows. It is None if the
     old manifest shows that these files are all. `expired` are late files that went with the days to which
-    they were brought: the new revision names them, and demands them no more. `lost` are late files to be
-    written again, which lie nowhere intact. `owners` are the days that brought amendments of which that is
-    true, by target. `remade` are amendments that an older version rebuilt here.
+    they were brought: the new revision names them, and demands them no more. `again` are late files to be
+    written again, None if no manifest names them; of these `lost` lie nowhere intact. `owners` are the days
+    that brought amendments of which that is true, by target. `remade` are amendments that an older version
+    rebuilt here.
     """
 
     revision: int
     late: tuple[DataFile, ...]
     expired: tuple[DataFile, ...]
+    again: tuple[DataFile, ...] | None
     settled: dict[int, Offsets] | None
     lost: tuple[DataFile, ...]
     shared: Mapping[str, str]
@@ -55,18 +57,20 @@ class CarriedOver:
     def new_files(
         self, lake: Lake, files: Sequence[WrittenFile], folder: str, options: FileOptions
     ) -> tuple[WrittenFile, ...]:
-        """Return the written files, without late rows that already lie in earlier days."""
-        gone = {file.day for file in self.expired}
-        _require_same_late([file for file in files if file.day in gone], self.expired)
-        files = [file for file in files if file.day not in gone]
-        if not self.late:
-            return tuple(files)
+        """Return the written files, without late rows that lie in earlier days, or went with them."""
         others = [file for file in files if file.verdict is not Verdict.LATE]
-        if self.settled is None:
+        if self.again == ():  # every late row is where the manifest says, by whatever rule it was dated
             return tuple(others)
+        gone = {file.day for file in self.expired}
         late = [file for file in files if file.verdict is Verdict.LATE]
-        _require_still_late(lake, self.settled, late)
-        return (*others, *drop_offsets(lake, late, self.settled, folder, options))
+        _require_same_late([file for file in late if file.day in gone], self.expired)
+        late = [file for file in late if file.day not in gone]
+        if self.late and self.settled is not None:
+            _require_still_late(lake, self.settled, late)
+            late = [*drop_offsets(lake, late, self.settled, folder, options)]
+        if self.expired:
+            _require_same_late(late, self.again or ())
+        return (*others, *late)
 
 
 def find_carried_over(old: OldDay) -> CarriedOver:
@@ -92,15 +96,18 @@ def find_carried_over(old: OldDay) -> CarriedOver:
         gone = {file.day for file in expired} | mixed
         kept = tuple(file for file in own.files_of(Verdict.LATE) if file.day not in gone)
         late, settled, lost, set_aside = _own_late_files(lake, own, kept, all_late=not mixed)
+        named = {(file.target or file.path) for file in (*late, *expired)}
+        again = tuple(file for file in own.files_of(Verdict.LATE) if (file.target or file.path) not in named)
         shared |= set_aside
     else:
         brought = old.brought()
         late = tuple(_describe_late_file(old, ref) for ref in brought)
-        settled, lost, expired = read_offsets(lake, brought), (), ()
+        settled, lost, expired, again = read_offsets(lake, brought), (), (), None
     return CarriedOver(
         revision=own.revision + 1 if own else 2,
         late=late,
         expired=expired,
+        again=again,
         settled=settled,
         lost=lost,
         shared=shared,
@@ -173,17 +180,20 @@ def _require_still_late(lake: Lake, settled: dict[int, Offsets], late: Sequence[
             )
 
 
-def _require_same_late(late: Sequence[WrittenFile], expired: Sequence[DataFile]) -> None:
-    """Check that rows which went with expired days are dated those days again, and no other row is.
+def _require_same_late(late: Sequence[WrittenFile], recorded: Sequence[DataFile]) -> None:
+    """Check that late rows are dated as when their files were written, beside others that expired.
 
-    Another event time may date them otherwise: they would be written once more, or others left out.
+    By another event time rows that went with an expired day would be written once more, or others left out.
     """
-    if _late_parts(late) != _late_parts(expired):
-        days = ", ".join(sorted({str(file.day) for file in expired}))
+    if _late_parts(late) != _late_parts(recorded):
+        days = ", ".join(sorted({str(day) for day, _ in (*_late_parts(late), *_late_parts(recorded))}))
         raise AuditFailed(
-            expected=f"late rows of {days} to be those that went with these days when they expired",
+            expected=f"late rows of {days} to be those that the day's manifest names: some went with a day "
+            "that expired",
             found="others",
-            do="The old day stays; staging is kept as evidence. Rebuild under the day's old contract.",
+            do="The old day stays; staging is kept as evidence. Rebuild under the contract by which these "
+            "late files were first written, that of an earlier revision or of the days beside it; or restore "
+            "the late files that are gone from a backup.",
         )
 
 

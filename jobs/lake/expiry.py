@@ -116,10 +116,20 @@ def _finish_moves_into(lake: Lake, kept: Sequence[date], before: date) -> None:
     """
     leaving = {day_ref(day): day for day in _days_leaving(kept, before)}
     for by in kept:
-        folder = in_day(by, "_late")
-        into = {ref.split("/")[2] for ref in lake.files_below(folder)} if lake.stat(folder) else set()
-        if any(leaving[ref] < by for ref in into & leaving.keys()) and (manifest := read_intact(lake, by)):
+        waiting = _waiting(lake, in_day(by, "_late"), leaving.keys())
+        if any(leaving[folder] < by for folder in waiting) and (manifest := read_intact(lake, by)):
             finish_moves(lake, manifest, rebuilding=True)
+
+
+def _waiting(lake: Lake, late: str, folders: Set[str]) -> Set[str]:
+    """Return those folders of days for which late files wait in a day's `_late/`; none behind a link."""
+    entry = lake.stat(late)
+    if entry is None or entry.is_link:
+        return set()
+    try:
+        return folders & {ref.split("/")[2] for ref in lake.files_below(late)}
+    except StoreFailed:  # a file has that name, or somebody's folder in it is closed: look for each by itself
+        return {folder for folder in folders if lake.stat(f"{late}/{folder}")}
 
 
 def finish_expiry(lake: Lake, run_id: str) -> None:
