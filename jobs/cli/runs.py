@@ -23,7 +23,8 @@ from jobs.daily import run_day
 from jobs.day.contract import next_contract
 from jobs.day.plan import due_days, next_due
 from jobs.topics import TopicResult, run_topics, worst
-from offsets.commit_log import read_ledger
+from offsets.commit_log import read_manifest
+from offsets.days import ONE_DAY
 from offsets.errors import Interrupted, KafkaDailyError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def run_topic(
                 if not as_json:
                     tables.outcome(outcome)
             if not documents and not as_json:
-                newest = read_ledger(pipeline.lake).newest
+                newest = read_manifest(pipeline.lake, next_day()[0] - ONE_DAY)
                 tables.nothing_due(*next_day(), next_contract(pipeline, newest))
     except (KafkaDailyError, Signalled) as ended:
         error_of(ended).facts["days"] = documents

@@ -185,8 +185,9 @@ def _require_same_late(late: Sequence[WrittenFile], recorded: Sequence[DataFile]
 
     By another event time rows that went with an expired day would be written once more, or others left out.
     """
-    if _late_parts(late) != _late_parts(recorded):
-        days = ", ".join(sorted({str(day) for day, _ in (*_late_parts(late), *_late_parts(recorded))}))
+    found, expected = _late_parts(late), _late_parts(recorded)
+    if found != expected:
+        days = ", ".join(sorted({str(day) for day, _ in (*found, *expected)}))
         raise AuditFailed(
             expected=f"late rows of {days} to be those that the day's manifest names: some went with a day "
             "that expired",

@@ -231,6 +231,12 @@ CREATED = EventTimeRule(path=("created",), format=TimeFormat.EPOCH_US, zone="UTC
 """Another event time than the one of the other tests, `at`."""
 
 
+def produce_event(topic: MemoryTopic, at: date, created: date, stamp: datetime) -> None:
+    """Add a record that happened on day `at`, or by the rule CREATED on day `created`."""
+    times = [micros(midnight(day, ZONE) + timedelta(hours=1)) for day in (at, created)]
+    topic.produce(0, b'{"id":"o","n":0,"at":%d,"created":%d}' % (*times,), stamp)
+
+
 @pytest.mark.parametrize(
     "at, created, same",
     [(FIRST, THIRD, False), (THIRD, FIRST, False), (FIRST, FIRST, True), (THIRD, THIRD, True)],
@@ -241,16 +247,11 @@ def test_a_rebuild_by_another_event_time_loses_and_doubles_no_late_row_beside_an
 ) -> None:
     """Late files are left out by their day: a row that the rule dates otherwise was lost, or kept twice."""
     lake, topic = tmp_path / "lake", MemoryTopic(1)
-
-    def event(at: date, created: date, stamp: datetime) -> None:
-        times = [micros(midnight(day, ZONE) + timedelta(hours=1)) for day in (at, created)]
-        topic.produce(0, b'{"id":"o","n":0,"at":%d,"created":%d}' % (*times,), stamp)
-
     for day in DAYS:
-        event(day, day, midnight(day, ZONE) + timedelta(hours=1))
+        produce_event(topic, day, day, midnight(day, ZONE) + timedelta(hours=1))
         if day == FIFTH:
-            event(FIRST, FIRST, midnight(day, ZONE) + timedelta(hours=2))
-            event(at, created, midnight(day, ZONE) + timedelta(hours=3))
+            produce_event(topic, FIRST, FIRST, midnight(day, ZONE) + timedelta(hours=2))
+            produce_event(topic, at, created, midnight(day, ZONE) + timedelta(hours=3))
     for day in DAYS[:5]:
         run(lake, topic, day)
     remove(lake, SECOND)
@@ -287,16 +288,11 @@ def test_what_somebody_put_in_the_place_of_late_files_stops_no_expiry(lake: Path
 def test_a_row_that_was_set_aside_changes_no_place_with_one_that_expired(tmp_path: Path) -> None:
     """By another event time each took the other's day: the first was lost, the second kept twice, unseen."""
     lake, topic = tmp_path / "lake", MemoryTopic(1)
-
-    def event(at: date, created: date, stamp: datetime) -> None:
-        times = [micros(midnight(day, ZONE) + timedelta(hours=1)) for day in (at, created)]
-        topic.produce(0, b'{"id":"o","n":0,"at":%d,"created":%d}' % (*times,), stamp)
-
     for day in DAYS:
-        event(day, day, midnight(day, ZONE) + timedelta(hours=1))
+        produce_event(topic, day, day, midnight(day, ZONE) + timedelta(hours=1))
     late = midnight(SIXTH, ZONE) + timedelta(hours=2)
     for at, created in ((SECOND, SECOND), (SECOND, FIRST), (FIRST, SECOND), (SECOND, SECOND)):
-        event(at, created, late)
+        produce_event(topic, at, created, late)
     for day in DAYS[:5]:
         run(lake, topic, day)
     remove(lake, SECOND)
