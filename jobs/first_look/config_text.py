@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Final
 
 from jobs.config.strict_yaml import Tree
-from jobs.first_look.propose import PAST, Proposal, ProposedColumn
+from jobs.first_look.propose import LIMIT, PAST, Proposal, ProposedColumn
 from jobs.first_look.times import Candidate
 from jobs.record.columns import ddl
 
@@ -42,9 +42,11 @@ def _lines(proposal: Proposal, topic: str, kafka: Mapping[str, Tree], lake: str)
     if proposal.past != PAST:
         yield "validity:"
         yield _noted(f"  past: {proposal.past.days}d", "30d by default; some events are older when written")
+    if proposal.limit != LIMIT:
+        yield "invalid:"
+        yield _noted(f"  limit: {proposal.limit:g}", f"{LIMIT:g} by default; some records have no event time")
     yield "record:"
-    if proposal.key:
-        yield _noted("  kafka_columns: [key]", "as kafka_key, in bytes")
+    yield from _beside_the_value(proposal)
     yield "  columns:"
     for column in proposal.columns:
         yield from _column(column)
@@ -55,6 +57,19 @@ def _lines(proposal: Proposal, topic: str, kafka: Mapping[str, Tree], lake: str)
     if proposal.tombstones:
         yield _noted(
             "tombstones: skip", "some records have no value; quarantine counts these as invalid records"
+        )
+
+
+def _beside_the_value(proposal: Proposal) -> Iterator[str]:
+    """Write what is kept of a record beside its value, and what else could be."""
+    if proposal.key:
+        yield _noted("  kafka_columns: [key]", "as kafka_key, in bytes")
+    elif proposal.keys:
+        kept = f"{proposal.keys:,} of {proposal.records:,} records have a key; as kafka_key, in bytes"
+        yield _noted("  # kafka_columns: [key]", kept)
+    if proposal.digits:
+        yield _noted(
+            "  # key: {columns: {key: bigint}}", "the keys are digits: so they are a column of numbers"
         )
 
 
@@ -90,8 +105,11 @@ def _event_time(proposal: Proposal) -> Iterator[str]:
         yield f"  format: {found.format}"
         if not found.zoned:
             yield _noted("  zone: UTC", "some times name no zone: they are read in this one. Is it theirs?")
-    for other in proposal.others:
-        yield _one_line(f"  # or field: {path_text(other.path)}, format: {other.format}: {_evidence(other)}")
+    for other, first in proposal.others:
+        with_first = "" if first == proposal.first else f", with day.first: {first}"
+        yield _one_line(f"  # or, {_evidence(other)}{with_first}:")
+        yield _one_line(f"  # field: {path_text(other.path)}")
+        yield f"  # format: {other.format}"
 
 
 def _evidence(found: Candidate) -> str:

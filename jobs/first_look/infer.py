@@ -24,6 +24,7 @@ from jobs.record.columns import (
     Map,
     Scalar,
     Struct,
+    ddl,
     duplicate_name,
     field_problem,
 )
@@ -38,6 +39,11 @@ DEEPEST: Final = 12
 OPEN_KEYS: Final = 8
 OPEN_SHARE: Final = 0.34
 """Objects with at least OPEN_KEYS different keys, each in less than this share of them, make a map."""
+FREE_KEYS: Final = 3
+SELDOM: Final = 0.9
+"""At least FREE_KEYS keys of one type may be data, if each is in less than this share of the objects."""
+SHOWN: Final = 3
+"""How many notes of a struct's fields are told."""
 WIDEST: Final = 200
 """An object with more different keys than this is no struct."""
 FEW: Final = 0.01
@@ -203,8 +209,9 @@ def _strings(values: Sequence[str], few: int) -> Inferred:
         if unread <= few:
             odd = {kind.value: unread} if unread else {}
             return _with_misfits(Inferred(type=Scalar(kind)), odd, len(values))
-    if all(map(_NUMBER.fullmatch, values)):
-        return _numbers_in_quotes(values)
+    numbers = [value for value in values if _NUMBER.fullmatch(value)]
+    if len(values) - len(numbers) <= int(len(values) * FEW):
+        return _numbers_in_quotes(numbers, len(values) - len(numbers))
     return Inferred(type=Scalar(Kind.STRING))
 
 
@@ -229,13 +236,18 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _numbers_in_quotes(values: Sequence[str]) -> Inferred:
-    """Keep numbers in quotes as texts: digits of an identifier may lead with zeros one day."""
+def _numbers_in_quotes(values: Sequence[str], others: int) -> Inferred:
+    """Keep numbers in quotes as texts: digits of an identifier may lead with zeros one day.
+
+    So many `others` in the same field are no numbers.
+    """
     scales = {len(text.partition(".")[2]) for text in values}
     scale = max(scales)
     if len(scales) > 1 or not CENTS <= scale <= 18:  # a version such as 1.2 is no number
         return Inferred(type=Scalar(Kind.STRING))
-    return Inferred(type=Scalar(Kind.STRING), note=f"decimal(38,{scale}) would hold these as exact numbers")
+    but = f", but {others:,}, whose records would become invalid" if others else ""
+    note = f"decimal(38,{scale}) would hold these as exact numbers{but}"
+    return Inferred(type=Scalar(Kind.STRING), note=note)
 
 
 def _objects(values: Sequence[Mapping[str, Any]], depth: int, few: int) -> Inferred:
@@ -253,7 +265,19 @@ def _objects(values: Sequence[Mapping[str, Any]], depth: int, few: int) -> Infer
     if len(fields) > WIDEST:
         return Inferred(type=JSON, note=f"has {len(fields)} different keys")
     misfits = tuple(misfit for name in found for misfit in _within(name, found[name]))
-    return Inferred(type=Struct(columns), misfits=misfits)
+    return Inferred(type=Struct(columns), note=_notes(found, fields, len(values)), misfits=misfits)
+
+
+def _notes(found: Mapping[str, Inferred], fields: Mapping[str, Sequence[Any]], objects: int) -> str:
+    """Return what to know of a struct: whether its keys may be data, and the notes of its fields."""
+    notes = [within(name) + inferred.note for name, inferred in found.items() if inferred.note]
+    shown = [*notes[:SHOWN], f"and {len(notes) - SHOWN} more notes" if len(notes) > SHOWN else ""]
+    types = {inferred.type for inferred in found.values()}
+    if len(fields) >= FREE_KEYS and len(types) == 1 and max(map(len, fields.values())) < SELDOM * objects:
+        one = ddl(next(iter(types)))
+        free = f"no key is in all of these: if the keys are data, map<string,{one}> keeps new ones too"
+        shown.insert(0, free)
+    return "; ".join(filter(None, shown))
 
 
 def fields_of(values: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:

@@ -183,9 +183,17 @@ def _warnings(proposal: Proposal, settings: Settings, invalid: int, judged: int)
     if proposal.has_misfits and invalid > limits.limit * judged:
         yield (
             f"{invalid:,} of {judged:,} is a larger share than invalid.limit, {limits.limit:.1%}: a day with "
-            f"more than {limits.floor} of them ends with 26. Mend the producer, or set that limit; columns "
-            "whose comments name such records may be json, but for that of the event time"
+            f"more than {limits.floor} of them ends with 26. Mend the producer, or set that limit"
+            f"{_may_be_json(proposal)}"
         )
+
+
+def _may_be_json(proposal: Proposal) -> str:
+    """Return which columns would take all values as json; that of the event time would not help."""
+    at = proposal.event_time.path[0] if proposal.event_time else None
+    odd = [column.name for column in proposal.columns if column.misfits and column.field != at]
+    named = f"{', '.join(odd[:SHOWN_CAUSES])}{' and others' if len(odd) > SHOWN_CAUSES else ''}"
+    return f"; or give {named} the type json, which takes any value" if odd else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ a person should look at stands beside it as a note.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,7 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jobs.config.schema import ValiditySection
+from jobs.config.schema import InvalidSection, ValiditySection
 from jobs.first_look.infer import FEW, NO_TIME, Inferred, fields_of, infer, unwritable, within
 from jobs.first_look.times import Candidate, candidates
 from jobs.record.columns import Column, ColumnType, name_problem
@@ -33,14 +34,17 @@ LONGEST_PAST: Final = timedelta(days=7_300)
 FUTURE: Final = ValiditySection().future
 """validity.future where it is not written."""
 NEARLY_ALL: Final = 0.999
-"""The share of records that must have the field of an event time, and of the events whose age counts: by
-default a day with more invalid records is not committed."""
+"""The share of the events whose age counts: by default a day with more invalid records is not committed."""
+LIMIT: Final = InvalidSection().limit
+"""invalid.limit where it is not written."""
 SHOWN_MISFITS: Final = 3
 """How many kinds of misfits a note names."""
 OTHERS: Final = 3
 """How many other fields are named that may be the event time."""
 _IN_USE: Final = range(micros(datetime(2200, 1, 1, tzinfo=UTC)))
 """The instants that may be the begin of a lake."""
+DIGITS: Final = 18
+"""So many digits a bigint holds at least."""
 LONG_KEY: Final = 256
 """A longer key (bytes) is not proposed as a column."""
 
@@ -68,23 +72,29 @@ class ProposedColumn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a configuration says of a topic's records; `others` are fields that may be the event time too.
+    """What a configuration says of a topic's records.
 
-    `nearest` is the field that is a time in the most records, whether or not a configuration can name it.
-    `left_out` are fields that are no columns, each with the reason. `past` is validity.past.
+    `others` are fields that may be the event time too, each with the lake's first day by it. `limit` is
+    invalid.limit. `nearest` is the field that is a time in the most records, whether or not a configuration
+    can name it. `left_out` are fields that are no columns, each with the reason. `past` is validity.past. Of
+    the records `keys` have a key; `key` is whether all do, and none is long, `digits` whether all keys are
+    digits alone.
     """
 
     records: int
     first: date
     zone: str
     event_time: Candidate | None
-    others: tuple[Candidate, ...]
+    others: tuple[tuple[Candidate, date], ...]
     nearest: Candidate | None
     past: timedelta
+    limit: float
     columns: tuple[ProposedColumn, ...]
     left_out: Mapping[str, str]
     tombstones: bool
+    keys: int
     key: bool
+    digits: bool
 
     @property
     def has_misfits(self) -> bool:
@@ -117,7 +127,8 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
     columns, left_out = _columns([value for _, value in objects])
     nearest = candidates(objects)
     times = [found for found in nearest if _fits(columns, found)]
-    event_time = next(filter(_in_nearly_all, times), None)
+    event_time = next(filter(_in_all_but_few, times), None)
+    stamps = [stamp for stamp, _ in objects]
     if event_time and event_time.path == ("event_time",) and len(columns) > 1:
         columns = [column for column in columns if column.field != "event_time"]
         left_out["event_time"] = "is the event time, which each row has under this name"
@@ -125,22 +136,39 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
         columns = [_by_its_rule(column, event_time) for column in columns]
     return Proposal(
         records=len(records),
-        first=_first_day(event_time, [stamp for stamp, _ in objects], zone, earliest),
+        first=_first_day(event_time, stamps, zone, earliest),
         zone=zone,
         event_time=event_time,
-        others=tuple(found for found in times if found is not event_time)[:OTHERS],
+        others=tuple(
+            (found, _first_day(found, stamps, zone, earliest)) for found in times if found is not event_time
+        )[:OTHERS],
         nearest=nearest[0] if nearest else None,
         past=_past(event_time),
+        limit=_limit(event_time),
         columns=tuple(columns),
         left_out=left_out,
         tombstones=any(record.value is None for record in records),
+        keys=len(keys := [record.key for record in records if record.key is not None]),
+        digits=bool(keys) and all(key.isdigit() and len(key) <= DIGITS for key in keys),
         key=all(record.key is not None and len(record.key) <= LONG_KEY for record in records),
     )
 
 
-def _in_nearly_all(found: Candidate) -> bool:
-    """Return whether nearly all records have a field, and all but a few of these a time in it."""
-    return found.present >= NEARLY_ALL * found.records and len(found.times) >= (1 - FEW) * found.present
+def _in_all_but_few(found: Candidate) -> bool:
+    """Return whether a field is a time in all records but a few: these become invalid, and say why.
+
+    Days by Kafka's timestamps instead would file every late record by its arrival, without a word.
+    """
+    return len(found.times) >= (1 - FEW) * found.records
+
+
+def _limit(event_time: Candidate | None) -> float:
+    """Return invalid.limit: the default, or twice the share of records without an event time, if it is more.
+
+    Else a day of such records alone would not be committed.
+    """
+    lacking = 1 - event_time.present / event_time.records if event_time else 0.0
+    return LIMIT if lacking <= LIMIT else math.ceil(2_000 * lacking) / 1_000
 
 
 def _columns(objects: Sequence[Mapping[str, Any]]) -> tuple[list[ProposedColumn], dict[str, str]]:

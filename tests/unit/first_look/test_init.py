@@ -264,15 +264,82 @@ def test_no_column_says_that_a_time_without_a_zone_is_invalid_where_it_is_the_ev
     assert f"# {where}1 of 2,000 is no timestamp: that record becomes invalid" in written
 
 
-def test_an_event_time_that_some_records_lack_is_named_and_not_chosen(tmp_path: Path) -> None:
-    """A day with one such record in a hundred was not committed by the default limit of invalid records."""
-    topic, path = MemoryTopic(), tmp_path / "a.yaml"
-    for number in range(2000):
+def lacking(every: int, records: int = 2000, behind: timedelta = timedelta()) -> MemoryTopic:
+    """Make a topic of which one record in so many has no event time."""
+    topic = MemoryTopic()
+    for number in range(records):
         at = START + timedelta(seconds=number)
-        topic.produce(0, json.dumps({"n": number} | ({"at": iso(at)} if number % 100 else {})).encode(), at)
+        value = {"n": number} | ({"at": iso(at)} if number % every else {})
+        topic.produce(0, json.dumps(value).encode(), at + behind)
+    return topic
+
+
+def test_an_event_time_that_many_records_lack_is_named_and_not_chosen(tmp_path: Path) -> None:
+    path = tmp_path / "a.yaml"
+    topic = lacking(50, behind=timedelta(days=2))
     assert init(topic, "orders", KAFKA, path, "UTC").rows == 2000
-    assert "source: kafka" in path.read_text()
-    assert "# or field: at, format: iso8601: in 1,980 of 2,000 sampled JSON records" in path.read_text()
+    text = path.read_text()
+    assert "source: kafka" in text
+    evidence = "1,960 of 2,000 sampled JSON records; the median is 2 days before Kafka's timestamp"
+    assert f"# or, in {evidence}, with day.first: {START.date()}:" in text
+    lines = [line for line in text.splitlines() if "source: kafka" not in line]
+    other = ("  # field:", "  # format:")
+    path.write_text("\n".join(line.replace("# ", "", line.startswith(other)) for line in lines))
+    assert config.load(path, os.environ).rules.event_time.path == ("at",)
+
+
+@pytest.mark.parametrize("every", [100, 400])
+def test_an_event_time_that_a_few_records_lack_is_chosen_and_days_are_committed(
+    every: int, tmp_path: Path
+) -> None:
+    """Of 3,219 payments 7 had none, and all were filed by their arrival; 1 in 100 stopped each day."""
+    topic, path = lacking(every, 20_000), tmp_path / "a.yaml"
+    proposed = init(topic, "orders", KAFKA, path, "UTC")
+    assert proposed.hints == ()
+    assert 1.5 / every < config.load(path, os.environ).invalid.limit < 3 / every
+    assert "0.001 by default; some records have no event time" in path.read_text()
+    counts = settled(path, topic)
+    assert (counts[Verdict.IN_DAY], counts[Verdict.INVALID]) == (20_000 - 20_000 // every, 20_000 // every)
+
+
+def test_keys_of_digits_and_keys_of_some_records_are_told(tmp_path: Path) -> None:
+    """Without a key on each record nothing was said of keys."""
+    path, topic = tmp_path / "a.yaml", MemoryTopic()
+    for number in range(100):
+        key = str(number).encode() if number else None
+        topic.produce(0, json.dumps({"at": iso(START)}).encode(), START, key=key)
+    init(topic, "orders", KAFKA, path, "UTC")
+    text = path.read_text()
+    assert "# kafka_columns: [key] # 99 of 100 records have a key" in " ".join(text.split())
+    path.write_text(text.replace("  # key: {", "  key: {").replace("  # kafka_columns", "  kafka_columns"))
+    rules = config.load(path, os.environ).rules
+    assert (sorted(rules.kafka_columns), [ddl(column.type) for column in rules.key.columns]) == (
+        ["key"],
+        ["bigint"],
+    )
+
+
+def test_an_object_whose_keys_may_be_data_is_told(tmp_path: Path) -> None:
+    """Labels of six keys became a struct, and a seventh key would have been left out of each row."""
+    path, topic = tmp_path / "a.yaml", MemoryTopic()
+    for number in range(300):
+        labels = {key: "x" for at, key in enumerate("abcdef") if number >> at & 1}
+        topic.produce(0, json.dumps({"at": iso(START), "row": {"labels": labels}}).encode(), START)
+    init(topic, "orders", KAFKA, path, "UTC")
+    (line,) = [line for line in path.read_text().splitlines() if "struct<" in line]
+    assert (
+        "in labels, no key is in all of these: if the keys are data, map<string,string> keeps new ones too"
+        in line
+    )
+
+
+def test_amounts_in_quotes_are_told_beside_a_few_that_are_none(tmp_path: Path) -> None:
+    path, topic = tmp_path / "a.yaml", MemoryTopic()
+    for number in range(1000):
+        value = {"at": iso(START), "amount": f"{number}.50" if number % 400 else "free"}
+        topic.produce(0, json.dumps(value).encode(), START)
+    init(topic, "orders", KAFKA, path, "UTC")
+    assert "decimal(38,2) would hold these as exact numbers, but 3, whose records" in path.read_text()
 
 
 def test_a_few_events_that_come_much_later_are_valid(tmp_path: Path) -> None:
@@ -350,7 +417,7 @@ def test_the_advice_for_too_many_invalid_records_works(tmp_path: Path) -> None:
     topic, path = with_odd(200, {"seq": "7"}), tmp_path / "a.yaml"
     proposed = init(topic, "orders", KAFKA, path, "UTC")
     assert proposed.invalid == 10
-    assert "may be json, but for that of the event time" in proposed.hints[0]
+    assert proposed.hints[0].endswith("set that limit; or give seq the type json, which takes any value")
     path.write_text(path.read_text().replace("seq: bigint", "seq: json"))
     counts = settled(path, topic)
     assert (counts[Verdict.INVALID], counts[Verdict.IN_DAY]) == (0, 2000)
