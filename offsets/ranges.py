@@ -109,11 +109,15 @@ class Offsets:
         """Hash by size."""
         return hash(len(self))
 
-    def __repr__(self) -> str:
+    def __str__(self) -> str:
         """Show the first ranges."""
         shown = [*islice(self, SHOWN + 1)]
         more = ", ..." if len(shown) > SHOWN else ""
-        return f"Offsets([{', '.join(f'[{f}, {u})' for f, u in shown[:SHOWN])}{more}])"
+        return f"{', '.join(f'[{f}, {u})' for f, u in shown[:SHOWN])}{more}"
+
+    def __repr__(self) -> str:
+        """Show the first ranges, and what they are."""
+        return f"Offsets([{self}])"
 
     def __reduce__(self) -> tuple[Callable[[bytes], Offsets], tuple[bytes]]:
         """Pickle the compressed bitmap."""

@@ -147,6 +147,7 @@ def verify(
         from jobs.cli import json_documents, tables
         from jobs.cli.progress import progress
         from jobs.context import open_context
+        from jobs.verify.advice import advice
         from jobs.verify.run import verify as verify_lake
 
         with progress("verifying") as bar, open_context(options.one_config(config)) as pipeline:
@@ -156,8 +157,8 @@ def verify(
         if result.problems:
             raise VerifyFailed(
                 expected="every committed day to be as its manifest says",
-                found=f"{len(result.problems)} problem(s), the first: {result.problems[0]}",
-                do="Restore what is named from a backup, or make its day anew (`run --date D --force`).",
+                found=f"{len(result.problems)} problem(s), the first: {result.problems[0].rstrip('.')}",
+                do=advice(result.problems, result.damaged),
                 verified=result,
             )
         if json:
@@ -191,7 +192,7 @@ def init(
         Path | None,
         typer.Option(
             "--out",
-            help="The file that is written; default: TOPIC.yaml, beside --config.",
+            help="The file that is written; default: TOPIC.yaml beside --config, or here.",
             show_default=False,
         ),
     ] = None,
@@ -289,8 +290,8 @@ def expire(
     with exit_codes(json):
         from jobs.cli import json_documents, tables
         from jobs.context import load
+        from jobs.lake.expiry import STAY, expiring
         from jobs.lake.expiry import expire as remove_days
-        from jobs.lake.expiry import expiring
         from jobs.lake.port import LockHolder
         from jobs.lake.posix import PosixLake
         from jobs.lake.roll_forward import finish_last_run
@@ -305,7 +306,8 @@ def expire(
         else:
             days = expiring(lake, day)
         document = {"removed": execute, "days": days}
-        json_documents.print_document(document) if json else tables.expiry(days, removed=execute)
+        stay = [kept for kept in lake.days()[-STAY:] if kept < day]
+        json_documents.print_document(document) if json else tables.expiry(days, stay, removed=execute)
 
 
 @app.command(

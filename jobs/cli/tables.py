@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jobs.topics import TopicResult
     from jobs.upgrade.chain import Upgradable
     from jobs.upgrade.run import Upgraded
-    from jobs.verify.result import DayLedger, Verified
+    from jobs.verify.result import Account, DayLedger, Verified
     from offsets.day_plan import Span
 
 UNKNOWN: Final = "?"
@@ -95,6 +95,8 @@ def outcome(outcome: Outcome) -> None:
     _partitions(manifest)
     _files(manifest)
     _amended(outcome)
+    for day, revision in outcome.also.items():
+        out.print(f"also built again: {day}, as revision {revision}, which brings late rows here")
     if manifest.late_expired:
         out.print(f"{manifest.late_expired:,} late rows are of days that expired: they stay below _late/")
     if outcome.expired:
@@ -227,7 +229,9 @@ def verified(result: Verified) -> None:
         *("size", "files", *reversed(from_kafka)),
         *("amended", "gaps sampled", "gaps proved", "offsets", "in files"),
     )
-    show(columns, [[str(day.date), day.state, *_ledger_figures(day)] for day in result.ledger], least)
+    states = {day.date: "[red]damaged[/]" for day in result.ledger if day.date in result.damaged}
+    rows = [[str(day.date), states.get(day.date, day.state), *_ledger_figures(day)] for day in result.ledger]
+    show(columns, rows, least)
     if result.level != "files":
         _verdicts(result)
     for day in result.ledger:
@@ -249,9 +253,20 @@ def verified(result: Verified) -> None:
         out.print(f"[red]wrong[/] {escape(problem)}")
     for note in result.notes:
         out.print(f"[yellow]note[/] {escape(note)}")
+    if result.account:
+        out.print(_account(result.account))
     verdict = "[red]not as committed[/]" if result.problems else "[green]all as committed[/]"
     figures = f"{result.days} day(s), {result.files} file(s), {_size(result.bytes)}"
     out.print(f"{verdict} (level {result.level}): {figures}, {_records(result)}")
+
+
+def _account(account: Account) -> str:
+    """Return the sum of all offsets that were read, each counted once."""
+    counts = {_words(verdict): count for verdict, count in account.verdicts.items()}
+    counts |= {"gaps": account.gaps, "pending for a later day": account.pending}
+    parts = " + ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+    behind = "" if account.unread is None else f"; {account.unread:,} behind them are not read yet"
+    return f"{account.read:,} offsets were read = {parts or 'nothing'}{behind}"
 
 
 def _records(result: Verified) -> str:
@@ -327,16 +342,19 @@ def _days(days: Sequence[date]) -> str:
     return str(days[0]) if len(days) == 1 else f"{len(days):,} days, from {days[0]} to {days[-1]}"
 
 
-def expiry(days: Sequence[Expiring], *, removed: bool) -> None:
-    """Show the days that expire, or that have expired now."""
+def expiry(days: Sequence[Expiring], stay: Sequence[date], *, removed: bool) -> None:
+    """Show the days that expire, or that have expired now; `stay` are meant too, and are the newest two."""
+    why = f"{' and '.join(map(str, stay))}: the newest two always stay" if stay else ""
     if not days:
-        out.print("no day expires")
+        out.print(f"no day expires{why and ', not even '}{why}")
         return
     columns = ("day", "rows", "amended", "files", "size")
     show(columns, [_expiring(day) for day in days], ("amended", "files"))
     out.print("rows, files and size are of all that the days wrote, with late and invalid rows")
     if any(None in (day.removed.rows, day.removed.amended) for day in days):
         out.print(f"{UNKNOWN}: not known, since a manifest that counted them is damaged", markup=False)
+    if why:
+        out.print(f"not {why}")
     out.print("removed" if removed else "still there; `expire --execute` removes them for good")
 
 

@@ -29,6 +29,7 @@ from jobs.lake.names import (
 from jobs.lake.port import Files, Lake
 from jobs.lake.status import FileLocation, locate_file
 from jobs.task.result import ReadBack
+from jobs.verify.advice import UNNAMED
 from jobs.verify.manifests import Chain, as_problem
 from offsets.errors import StoreFailed
 from offsets.instants import micros
@@ -123,9 +124,9 @@ def unknown_files(lake: Lake, chain: Chain, manifest: Manifest) -> Iterator[str]
         if by and is_named and awaits_rename(lake, in_day(by, late_source(renamed)), renamed):
             continue
         if by is None or by in chain.known:
-            yield f"{path}: no manifest names this file"
+            yield f"{path}: {UNNAMED}"
         elif by not in chain.broken:
-            yield f"{path}: no manifest names this file; {by}, whose run brought it, is not committed"
+            yield f"{path}: {UNNAMED}; {by}, whose run brought it, is not committed"
 
 
 def _names_in(chain: Chain, manifest: Manifest) -> set[str]:

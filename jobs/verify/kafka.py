@@ -59,6 +59,14 @@ def compare(reader: TopicReader, manifest: Manifest, *, compacted: bool) -> tupl
     return AgainstKafka(visible=visible, gone=gone, compacted=compacted_away if compacted else 0), problems
 
 
+def count_unread(reader: TopicReader, newest: Manifest) -> int:
+    """Count the offsets that lie behind what the newest day has read."""
+    described = reader.describe(newest.topic.name)
+    seen = {part.partition: part.seen_until for part in newest.next.partitions}
+    ends = reader.log_offsets(newest.topic.name, described.partitions)
+    return sum(max(end.high - max(seen.get(part, 0), end.log_start), 0) for part, end in ends.items())
+
+
 def _visible(
     reader: TopicReader, topic: str, spans: Sequence[Span]
 ) -> tuple[dict[int, Offsets], dict[int, LogOffsets]]:

@@ -98,8 +98,8 @@ def explain(manifest: Manifest, held: Held, expired: Mapping[int, int]) -> tuple
         unexplained += max(len(rest) - counted, 0)
         if len(rest) != counted:
             problems.append(
-                f"{day}: partition {span.partition}: {counted} offsets are counted as skipped or before the "
-                f"first day, and {len(rest)} have no other class: {rest}"
+                f"{day}: partition {span.partition}: {len(rest)} offsets are in no file, and {counted} were "
+                f"counted as skipped or before the first day: {rest}"
             )
         problems += [
             f"{day}: partition {span.partition}: {problem}"

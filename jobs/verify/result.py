@@ -5,7 +5,7 @@ Pure values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 
@@ -60,13 +60,28 @@ class DayLedger:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """What became of all offsets that the days of a lake have read, each counted once; `read` is their sum.
+
+    `pending` wait for the run of a later day. `unread` lie behind what was read; None if Kafka was not asked.
+    """
+
+    read: int
+    verdicts: Mapping[str, int]
+    gaps: int
+    pending: int
+    unread: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
     """What a verification checked, and all problems that it found.
 
     `unfinished_moves` are the targets of late files that the next run will bring there, `not_entered` the
     days that it will enter in the ledger; these are no problem.
     `expired` is what was removed by policy: it is counted, and not missing.
-    `notes` are about what can be made of the manifests at any time.
+    `notes` are about what can be made of the manifests at any time. `damaged` are the days that a rebuild
+    makes anew, the first to be built first. `account` is None of a single day, or where days are damaged.
     """
 
     level: Level
@@ -80,6 +95,8 @@ class Verified:
     expired: Expired
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    damaged: tuple[date, ...] = ()
+    account: Account | None = None
 
 
 def day_ledger(
@@ -106,6 +123,20 @@ def day_ledger(
         lost_offsets=manifest.accepted.lost_offsets,
         kafka=kafka,
     )
+
+
+def account(ledger: Sequence[DayLedger], newest: Manifest, unread: int | None) -> Account:
+    """Add up the days of a lake; what a day left for a later one is counted where it was settled."""
+    passed_on = (Verdict.LATER_DAY, Verdict.ALREADY_SETTLED)
+    verdicts = {
+        verdict.value: sum(day.verdicts[verdict] for day in ledger)
+        for verdict in Verdict
+        if verdict not in passed_on
+    }
+    gaps = sum(day.gaps_proved + day.gaps_sampled for day in ledger)
+    pending = sum(len(part.pending) for part in newest.next.partitions)
+    read = sum(verdicts.values()) + gaps + pending
+    return Account(read=read, verdicts=verdicts, gaps=gaps, pending=pending, unread=unread)
 
 
 def _proved(gap: Gaps) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -26,6 +26,7 @@ from jobs.lake.names import LEDGER_NAME, brought_by, day_ref, entry_ref
 from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
 from jobs.task.result import ReadBack
+from jobs.verify.advice import UNNAMED
 from jobs.verify.expired import count_expired, is_expired
 from jobs.verify.files import (
     LINK,
@@ -37,7 +38,7 @@ from jobs.verify.files import (
     unknown_day_folders,
     unknown_files,
 )
-from jobs.verify.kafka import compare
+from jobs.verify.kafka import compare, count_unread
 from jobs.verify.level import Level
 from jobs.verify.manifests import (
     Chain,
@@ -52,7 +53,7 @@ from jobs.verify.manifests import (
     uncounted,
 )
 from jobs.verify.records import Coordinates, explain, row_problems
-from jobs.verify.result import AgainstKafka, DayLedger, Verified, day_ledger
+from jobs.verify.result import Account, AgainstKafka, DayLedger, Verified, account, day_ledger
 from offsets.commit_log import read_manifest
 from offsets.errors import ConfigError, DayExists, LedgerBroken, StoreFailed
 from offsets.kafka.reader import TopicReader
@@ -203,7 +204,7 @@ class _Run:
                     self._current.problems += unknown_day_folders(self._lake, self._chain)
                     lost = (of for day, of in entries.items() if day and day not in self._chain.days)
                     self._current.problems += [problem for of in lost for problem in of]
-                elif self._chain.expired and day <= self._chain.expired.day.date:
+                elif self._has_expired(day):
                     pass  # it expired between two looks
                 elif day not in self._chain.days:
                     entered = self._lake.stat(entry_ref(day))
@@ -367,7 +368,10 @@ class _Run:
         for findings in self._findings.values():
             for name, partition, offsets in findings.held:
                 everywhere.add(name, partition, offsets)
-        problems = [problem for findings in self._findings.values() for problem in findings.problems]
+        by_day = {day: findings.problems for day, findings in self._findings.items()}
+        lost = by_day.pop(None, [])  # of names beside the days, such as that of a day that is gone
+        problems = [*lost, *(problem for of_day in by_day.values() for problem in of_day)]
+        problems = list(map(str, dict.fromkeys([*problems, *self._refused, *everywhere.twice()])))
         return Verified(
             level=self._level,
             days=len(ledger),
@@ -380,5 +384,27 @@ class _Run:
             ),
             expired=count_expired(self._lake, self._chain)[0],
             not_entered=not_entered(self._lake, list(self._chain.known)),
-            problems=tuple(map(str, dict.fromkeys([*problems, *self._refused, *everywhere.twice()]))),
+            problems=tuple(problems),
+            damaged=tuple(self._damaged()),
+            account=self._account(ledger) if None in self._findings and not problems else None,
         )
+
+    def _damaged(self) -> list[date]:
+        """List the days that a rebuild makes anew: those whose folder is gone, then those with problems."""
+        entered = set(self._lake.entries())
+        gone = sorted(day for day in entered - set(self._chain.days) if not self._has_expired(day))
+        return gone + [
+            day
+            for day, findings in self._findings.items()
+            if day and day not in gone and any(UNNAMED not in problem for problem in findings.problems)
+        ]
+
+    def _has_expired(self, day: date) -> bool:
+        return bool(self._chain.expired and day <= self._chain.expired.day.date)
+
+    def _account(self, ledger: Sequence[DayLedger]) -> Account | None:
+        newest = self._read_manifest(self._chain.newest)
+        if newest is None:
+            return None
+        asks = self._level is Level.KAFKA and self._reader
+        return account(ledger, newest, count_unread(asks(), newest) if asks else None)

@@ -30,6 +30,7 @@ from jobs.lake.posix import PosixLake
 from jobs.rebuild import rebuild_day
 from jobs.record.rules import Tombstones
 from jobs.task.parquet_writer import read_back
+from jobs.verify.advice import advice
 from jobs.verify.files import unknown_files
 from jobs.verify.level import Level
 from jobs.verify.manifests import Summary, day_problems, read_chain
@@ -154,6 +155,39 @@ def test_a_whole_lake_is_green_and_every_offset_has_a_class(
     assert [day.amended for day in found.ledger] == [1, 1, 0]
     assert [day.gaps_proved for day in found.ledger] == [0, 0, 1]
     assert (found.ledger[0].kafka is not None) is (level is Level.KAFKA)
+
+
+@pytest.mark.parametrize("days", [1, 2, 3])
+def test_all_offsets_of_the_topic_are_accounted_for(days: int, tmp_path: Path, topic: MemoryTopic) -> None:
+    """Nothing told how many records lie behind the last run, and figures did not add up."""
+    lake = Path(shutil.copytree(a_lake(days), tmp_path / "lake"))
+    account = look(lake, Level.KAFKA, topic).account
+    assert account is not None
+    assert account.unread is not None
+    begins = sum(part.offset for part in manifest_of(lake, FIRST).first_offsets)
+    assert account.read + account.unread == sum(log.high for log in topic.logs.values()) - begins
+    assert account.read == sum(account.verdicts.values()) + account.gaps + account.pending
+    assert look(lake).account == replace(account, unread=None)
+    assert look(lake, only=FIRST).account is None
+
+
+def test_the_advice_names_the_day_to_build_first_and_files_of_others(amended: Path) -> None:
+    """It named `--date D`, and where a day's folder was gone the text spoke of another day first."""
+    found = look(amended)
+    assert (found.damaged, found.problems) == ((), ())
+    (amended / f"date={SECOND}" / "notes.txt").write_text("mine")
+    found = look(amended)
+    assert found.damaged == ()
+    assert advice(found.problems, found.damaged) == "Move files that no manifest names out of the lake."
+    assert found.account is None
+    part(amended, FIRST).unlink()
+    shutil.rmtree(amended / f"date={THIRD}")
+    found = look(amended)
+    assert found.damaged[:2] == (THIRD, FIRST)
+    assert str(THIRD) in found.problems[0]
+    told = advice(found.problems, found.damaged)
+    assert f"`run --date {THIRD} --force`; then `verify` again" in told
+    assert told.endswith("Move files that no manifest names out of the lake.")
 
 
 @pytest.mark.parametrize("level", list(Level))
@@ -638,7 +672,7 @@ def test_a_hole_beside_an_unreadable_manifest_is_found_too(lake: Path) -> None:
 
 def test_a_newest_day_that_was_deleted_is_found_by_what_it_brought_to_others(amended: Path) -> None:
     shutil.rmtree(amended / f"date={THIRD}")
-    found, gone = problems(amended)
+    gone, found = problems(amended)
     assert f"{THIRD}, whose run brought it, is not committed" in found
     assert f"{THIRD}: its folder is gone; {amended / '_ledger' / f'{THIRD}.json'} shows" in gone
 
@@ -895,7 +929,7 @@ def test_a_row_that_is_missing_is_counted_as_unexplained(lake: Path) -> None:
     rewritten(lake, SECOND, Verdict.IN_DAY, lambda table: table.slice(1))
     found = look(lake)
     assert found.ledger[1].unexplained == 1
-    assert any("have no other class" in each for each in found.problems)
+    assert any("1 offsets are in no file, and 0 were counted" in each for each in found.problems)
 
 
 def test_an_event_outside_of_its_day_is_found(lake: Path) -> None:
@@ -1037,7 +1071,7 @@ def test_a_record_that_the_run_was_not_given_is_found_by_kafka_alone(
     log.records.insert(2, hidden)
     assert problems(lake) == []
     (found,) = against(lake, topic)
-    assert f"Kafka shows Offsets([[{hidden.offset}, {hidden.offset + 1})])" in found
+    assert f"Kafka shows [{hidden.offset}, {hidden.offset + 1}), which" in found
     assert "which the run was not given" in found
 
 
@@ -1045,7 +1079,7 @@ def test_a_record_that_is_not_there_any_more_is_lawful_on_a_compacted_topic_only
     lake: Path, topic: MemoryTopic
 ) -> None:
     topic.compact(1, [0])
-    assert any("does not show Offsets([[0, 1)])" in each for each in against(lake, topic))
+    assert any("does not show [0, 1), which" in each for each in against(lake, topic))
     topic.cleanup_policy = "compact,delete"
     found = look(lake, Level.KAFKA, topic)
     assert found.problems == ()
