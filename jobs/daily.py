@@ -63,13 +63,14 @@ class Outcome:
     """What a run did with one day; `seconds` are by step, and empty if the day was committed before.
 
     `amended` are the rows that earlier days received in this run, `expired` the days that `lake.keep`
-    removed.
+    removed. `also` are the revisions of other days that were built again for this one.
     """
 
     manifest: Manifest
     already: bool
     amended: Mapping[date, int] = field(default_factory=dict)
     expired: tuple[date, ...] = ()
+    also: Mapping[date, int] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -71,6 +71,7 @@ class _Rebuild:
     def run(self) -> Outcome:
         """Build the day again; the steps are those of `run_day`."""
         lake, stages = self.pipeline.lake, DayStages(self.day, self.pipeline.observers)
+        also: dict[date, int] = {}
         # ledger: what is recorded of the day; moves that were interrupted are finished first
         old = self._read_old_day()
         enter_missing(lake, [manifest.day.date for manifest in old.history.manifests])
@@ -85,7 +86,7 @@ class _Rebuild:
             figures.update(offsets=planned.plan.offsets, revision=carried_over.revision)
         # days that brought damaged amendments bring them anew: now, if this day is there, or else at the end
         if old.history.own and carried_over.owners:
-            amended += self._rebuild_owners(carried_over.owners)
+            amended += self._rebuild_owners(carried_over.owners, also)
             old = self._read_old_day()
             carried_over = find_carried_over(old)
             _require_intact(lake, carried_over.owners)
@@ -104,14 +105,14 @@ class _Rebuild:
                 figures.update(run=self.pipeline.run_id, revision=manifest.revision)
             enter_days(lake, [self.day])  # as long as staging shows that the day was replaced
         with stages.observed(Stage.PUBLISH) as figures:
-            amended += self._rebuild_owners(carried_over.owners)
+            amended += self._rebuild_owners(carried_over.owners, also)
             amended += _finish_moves(lake, (manifest, *old.history.after))
             newest = (manifest, *old.history.after)[-1]
             if carried_over.owners:  # the newest day may be one of them, and has another manifest by now
                 newest = read_manifest(lake, newest.day.date) or newest
             write_schema(lake, newest, current_columns(lake, newest))
             figures.update(amended=amended.total())
-        return Outcome(manifest=manifest, already=False, amended=amended, seconds=stages.seconds)
+        return Outcome(manifest=manifest, already=False, amended=amended, also=also, seconds=stages.seconds)
 
     def _read_old_day(self) -> OldDay:
         return OldDay.read(self.pipeline.lake, self.pipeline.settings.topic, self.day)
@@ -130,10 +131,11 @@ class _Rebuild:
                 do="Leave the option out: what the day's own run accepted holds still.",
             )
 
-    def _rebuild_owners(self, owned: Mapping[str, Manifest]) -> Counter[date]:
+    def _rebuild_owners(self, owned: Mapping[str, Manifest], also: dict[date, int]) -> Counter[date]:
         """Rebuild the days that brought amendments which the day lost, each under its recorded contract.
 
         They write these files again and bring them, so this may precede the day's own rebuild, or follow it.
+        Their revisions are entered in `also`.
         """
         amended, pipeline = Counter[date](), self.pipeline
         for owner in find_owners(pipeline, owned, self.day):
@@ -148,6 +150,7 @@ class _Rebuild:
                 contract = owner.manifest.contract
                 rebuilt = _Rebuild(pipeline=as_recorded, day=owner.day, contract=contract).run()
                 amended.update(rebuilt.amended)
+                also.update({**rebuilt.also, owner.day: rebuilt.manifest.revision})
         return amended
 
 

@@ -105,7 +105,7 @@ def record(shown: ShownRecord) -> None:
         "key": _text(shown.key),
         **{f"header {header.key}": _text(header.value) for header in shown.headers},
         "value": _text(shown.value),
-        "event time": shown.event_time.isoformat() if shown.event_time else "not read",
+        "event time": _event_time(shown),
         "day": str(shown.day or "none"),
         "verdict": f"{shown.verdict.replace('_', ' ')} ({settled})",
         "cause": shown.cause,
@@ -117,10 +117,16 @@ def record(shown: ShownRecord) -> None:
             _line(name, line)
 
 
+def _event_time(shown: ShownRecord) -> str:
+    if shown.event_time:
+        return shown.event_time.isoformat()
+    return "not read, since the record is invalid" if shown.cause else "not read"
+
+
 def _line(name: str, line: str) -> None:
     from jobs.record.text import printable
 
-    out.print(f"{printable(name):<{NAME_WIDTH}}{printable(line)}", markup=False)
+    out.print(f"{printable(name):<{NAME_WIDTH - 1}} {printable(line)}", markup=False)
 
 
 def _text(content: BytesText | None) -> str:

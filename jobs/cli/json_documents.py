@@ -66,6 +66,7 @@ def outcome_document(outcome: Outcome) -> dict[str, object]:
         **committed_document(outcome.manifest, already=outcome.already),
         "amended": {str(day): rows for day, rows in outcome.amended.items()},
         "expired": outcome.expired,
+        "also": {str(day): revision for day, revision in outcome.also.items()},
         "seconds": dict(outcome.seconds),
     }
 

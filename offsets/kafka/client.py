@@ -458,7 +458,7 @@ class Broker:
         return ConfigError(
             expected=f"a topic named {topic!r} at {self._servers}",
             found="no such topic (it was not created)",
-            do="Correct `topic` in the config, or create the topic.",
+            do="Correct the topic's name (`topic` in the config), or create the topic.",
         )
 
 

@@ -265,7 +265,7 @@ def test_an_amendment_that_was_lost_is_made_again_from_the_spans_that_brought_it
     harm(lost)
     assert problems(lake)
     others = {path: path.stat().st_ino for path in late_paths(lake, by) if path != lost}
-    rebuild(lake, topic, SECOND)
+    assert rebuild(lake, topic, SECOND).also == {by: 2}
     assert revisions(lake) == {day: 2 if day in (SECOND, by) else 1 for day in DAYS}
     assert {path: path.stat().st_ino for path in others} == others, "what was intact was written again"
     assert state(lake) == before

@@ -61,7 +61,7 @@ def test_show_prints_the_record_its_verdict_and_its_outcome(topic: MemoryTopic) 
 def test_show_prints_the_cause_of_an_invalid_record_and_one_document_with_json(topic: MemoryTopic) -> None:
     topic.produce(0, b"\0\0\0\0\7{}", at(FIRST, 3))
     assert "schema registry" in invoke("show", "0:0")[1]
-    assert "event time  not read\n" in invoke("show", "0:0")[1]
+    assert "event time  not read, since the record is invalid\n" in invoke("show", "0:0")[1]
     code, shown = document("show", "0:0", "--limit", "2")
     assert code == 0
     assert (shown["verdict"], shown["run"], shown["settled"]) == ("invalid", "2026-03-28", False)
