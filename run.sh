@@ -63,13 +63,13 @@ java_fits() {
 java_known() { # sets java_home from JAVA_HOME, else from the last set-up
   if [[ -n ${JAVA_HOME-} ]] && java_fits "$JAVA_HOME"; then
     java_home=$JAVA_HOME
-  else # one that fetched no jars yet may be one that cannot
+  else # one without certificates may be one that cannot fetch jars: another is taken, where there is one
     [[ -s $home/java-home ]] && java_home=$(<"$home/java-home") && java_fits "$java_home" &&
-      { jars_came || java_trusts "$java_home"; }
+      { java_trusts "$java_home" || [[ -d $venv/jars/spark ]] || { jars_came && ! (java_search); }; }
   fi
 }
 
-jars_came() { # here, or before an update
+jars_came() { # before an update
   local jars
   for jars in "$home"/venv-*/jars/spark; do [[ ! -d $jars ]] || return 0; done
   return 1

@@ -206,7 +206,8 @@ def _exchange(execution: Execution, audited: Audited, old: OldDay, carried_over:
 
     pipeline, staged = execution.pipeline, execution.staged
     old.require_no_unknown_files()
-    files = carried_over.new_files(pipeline.lake, audited.files, f"{staged}/kept", execution.file_options())
+    contract, options = execution.plan.contract, execution.file_options()
+    files, carried_over = carried_over.new_files(old, contract, audited.files, f"{staged}/kept", options)
     amend = bool(carried_over.lost) or (not old.history.known and pipeline.amends)
     stamp, success_file = pipeline.stamp(execution.started), pipeline.settings.lake.success_file
     return recommit(

@@ -8,17 +8,21 @@ it. Writes into staging only.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime
 from typing import TYPE_CHECKING
+
+import structlog
 
 from jobs.day.old_day import OldDay
 from jobs.lake.files import is_link, numbered_files, sha256_and_size
 from jobs.lake.names import DAY_PREFIX, day_of, in_day, last, late_source
 from jobs.lake.port import Lake
 from offsets.commit_log import first_kept, read_manifest
+from offsets.contract import Contract
 from offsets.errors import AuditFailed, DayExists, LedgerBroken, StoreFailed
 from offsets.instants import from_micros
 from offsets.manifest import DataFile, FileOffsets, Manifest
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 
     from jobs.task.parquet_writer import FileOptions
     from jobs.task.result import ReadBack, WrittenFile
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,22 +61,35 @@ class CarriedOver:
     remade: tuple[DataFile, ...]
 
     def new_files(
-        self, lake: Lake, files: Sequence[WrittenFile], folder: str, options: FileOptions
-    ) -> tuple[WrittenFile, ...]:
-        """Return the written files, without late rows that lie in earlier days, or went with them."""
+        self,
+        old: OldDay,
+        contract: Contract,
+        files: Sequence[WrittenFile],
+        folder: str,
+        options: FileOptions,
+    ) -> tuple[tuple[WrittenFile, ...], CarriedOver]:
+        """Return the written files, without late rows that lie in earlier days, or went with them.
+
+        Which rows went is known by their dates alone. Where another rule may have dated them then, all rows
+        that lie in no file are written again, those that went too, and none of them is carried over any more.
+        """
         others = [file for file in files if file.verdict is not Verdict.LATE]
         if self.again == ():  # every late row is where the manifest says, by whatever rule it was dated
-            return tuple(others)
-        gone = {file.day for file in self.expired}
+            return tuple(others), self
         late = [file for file in files if file.verdict is Verdict.LATE]
-        _require_same_late([file for file in late if file.day in gone], self.expired)
-        late = [file for file in late if file.day not in gone]
         if self.late and self.settled is not None:
-            _require_still_late(lake, self.settled, late)
-            late = [*drop_offsets(lake, late, self.settled, folder, options)]
-        if self.expired:
-            _require_same_late(late, self.again or ())
-        return (*others, *late)
+            _require_still_late(old.lake, self.settled, late)
+            late = [*drop_offsets(old.lake, late, self.settled, folder, options)]
+        if self.expired and not _are_dated_alike(old, late, (*self.expired, *(self.again or ())), contract):
+            log.warning(
+                "late rows that went with expired days are written again: the event time may have been read "
+                "by another rule when they came, so that they cannot be told from those that are gone",
+                day=str(old.history.date),
+                expired=sorted({str(file.day) for file in self.expired}),
+            )
+            return (*others, *late), replace(self, expired=())
+        gone = {file.day for file in self.expired}
+        return (*others, *(file for file in late if file.day not in gone)), self
 
 
 def find_carried_over(old: OldDay) -> CarriedOver:
@@ -136,7 +155,7 @@ def _own_late_files(
     Where all were set aside, the day writes them again like its other files. Where some were, which older
     versions left, an intact one is linked into the new folder, and returned last.
     """
-    if not any(file.target for file in late):
+    if not any(file.target for file in own.files_of(Verdict.LATE)):
         return (), None, (), {}
     refs = {file: file.target or in_day(own.day.date, file.path) for file in late}
     found = {file: _find_intact(lake, [ref], file) for file, ref in refs.items()}
@@ -180,22 +199,20 @@ def _require_still_late(lake: Lake, settled: dict[int, Offsets], late: Sequence[
             )
 
 
-def _require_same_late(late: Sequence[WrittenFile], recorded: Sequence[DataFile]) -> None:
-    """Check that late rows are dated as when their files were written, beside others that expired.
+def _are_dated_alike(
+    old: OldDay, late: Sequence[WrittenFile], named: Sequence[DataFile], contract: Contract
+) -> bool:
+    """Return whether late rows are dated now as when the named files were written, of which some expired.
 
-    By another event time rows that went with an expired day would be written once more, or others left out.
+    The rule of that time is the recorded one if one run wrote files and manifest. After a rebuild it is taken
+    to be the one that the days beside have too, if all have the same.
     """
-    found, expected = _late_parts(late), _late_parts(recorded)
-    if found != expected:
-        days = ", ".join(sorted({str(day) for day, _ in (*found, *expected)}))
-        raise AuditFailed(
-            expected=f"late rows of {days} to be those that the day's manifest names: some went with a day "
-            "that expired",
-            found="others",
-            do="The old day stays; staging is kept as evidence. Rebuild under the contract by which these "
-            "late files were first written, that of an earlier revision or of the days beside it; or restore "
-            "the late files that are gone from a backup.",
-        )
+    own = old.history.own
+    if own is None or _late_parts(late) != _late_parts(named):
+        return False
+    beside = [own] if all(own.run_id in file.path for file in named) else old.history.manifests
+    contracts = (contract, *(manifest.contract for manifest in beside))
+    return len({json.dumps(each.terms.get("event_time"), sort_keys=True) for each in contracts}) == 1
 
 
 def _late_parts(

@@ -115,7 +115,7 @@ def _finish_moves_into(lake: Lake, kept: Sequence[date], before: date) -> None:
     They wait below the `_late/` of the day that brings them, and would be taken for gone with the day.
     """
     leaving = {day_ref(day): day for day in _days_leaving(kept, before)}
-    for by in kept:
+    for by in kept if leaving else ():
         waiting = _waiting(lake, in_day(by, "_late"), leaving.keys())
         if any(leaving[folder] < by for folder in waiting) and (manifest := read_intact(lake, by)):
             finish_moves(lake, manifest, rebuilding=True)

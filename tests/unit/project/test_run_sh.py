@@ -298,6 +298,20 @@ def test_a_java_without_certificates_that_was_named_once_is_not_taken_again(mach
     assert (code, said[0]) == (0, f"set-up: Java: {machine.folder}/java")
 
 
+def test_a_java_without_certificates_fetches_no_jars_of_an_update_where_another_can(machine: Machine) -> None:
+    """Jars of before the update made it trusted, and each set-up failed at the new ones."""
+    machine.python("python3", "3.12")
+    run = str(machine.checkout / "run.sh")
+    assert machine.set_up(run, "setup")[0] == 0
+    shutil.copytree(machine.folder / "java", machine.folder / "bare")
+    (machine.folder / "bare" / "lib" / "security" / "cacerts").unlink()
+    assert machine.set_up(run, "setup", JAVA_HOME=f"{machine.folder}/bare") == (0, ["set-up: ready"])
+    machine.script("bin/java", f"#!/bin/bash\necho '    java.home = {machine.folder}/java' >&2\n")
+    (machine.checkout / "conf/lock/run.txt").write_text("# an update\n")
+    code, said = machine.set_up(run, "setup", JAVA_HOME="")
+    assert (code, said[0]) == (0, f"set-up: Java: {machine.folder}/java")
+
+
 def test_the_same_java_by_another_name_is_no_other_one(machine: Machine) -> None:
     """A set-up with everything in place failed where the home could not be written."""
     machine.python("python3", "3.12")
