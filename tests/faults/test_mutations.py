@@ -372,7 +372,7 @@ def _late_policy_of_the_rerun(patched: Patch) -> None:
 
 
 def _rebuild_moves_late_rows(patched: Patch) -> None:
-    patched.setattr(CarriedOver, "new_files", lambda self, lake, files, *_: tuple(files))
+    patched.setattr(CarriedOver, "new_files", lambda self, old, contract, files, *_: (tuple(files), self))
 
 
 def _rebuild_compares_counts(patched: Patch) -> None:
