@@ -158,7 +158,7 @@ def verify(
             raise VerifyFailed(
                 expected="every committed day to be as its manifest says",
                 found=f"{len(result.problems)} problem(s), the first: {result.problems[0].rstrip('.')}",
-                do=advice(result.problems, result.damaged),
+                do=advice(result.damage),
                 verified=result,
             )
         if json:

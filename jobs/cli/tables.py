@@ -229,7 +229,7 @@ def verified(result: Verified) -> None:
         *("size", "files", *reversed(from_kafka)),
         *("amended", "gaps sampled", "gaps proved", "offsets", "in files"),
     )
-    states = {day.date: "[red]damaged[/]" for day in result.ledger if day.date in result.damaged}
+    states = {day.date: "[red]damaged[/]" for day in result.ledger if day.date in result.damage.days}
     rows = [[str(day.date), states.get(day.date, day.state), *_ledger_figures(day)] for day in result.ledger]
     show(columns, rows, least)
     if result.level != "files":
@@ -263,10 +263,10 @@ def verified(result: Verified) -> None:
 def _account(account: Account) -> str:
     """Return the sum of all offsets that were read, each counted once."""
     counts = {_words(verdict): count for verdict, count in account.verdicts.items()}
-    counts |= {"gaps": account.gaps, "pending for a later day": account.pending}
+    counts |= {"gaps": account.gaps, "lost": account.lost, "pending for a later day": account.pending}
     parts = " + ".join(f"{count:,} {what}" for what, count in counts.items() if count)
     behind = "" if account.unread is None else f"; {account.unread:,} behind them are not read yet"
-    return f"{account.read:,} offsets were read = {parts or 'nothing'}{behind}"
+    return f"{account.offsets:,} offsets = {parts or 'nothing'}{behind}"
 
 
 def _records(result: Verified) -> str:

@@ -8,12 +8,11 @@ it. Writes into staging only.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
     from jobs.task.result import ReadBack, WrittenFile
 
 log = structlog.get_logger(__name__)
+DATING: Final = ("event_time", "decoder")
+"""How changes of a contract begin that may date a record otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,15 +205,16 @@ def _are_dated_alike(
 ) -> bool:
     """Return whether late rows are dated now as when the named files were written, of which some expired.
 
-    The rule of that time is the recorded one if one run wrote files and manifest. After a rebuild it is taken
-    to be the one that the days beside have too, if all have the same.
+    The rule of that time is the recorded one if one run wrote files and manifest, or if no run of the day
+    accepted another: each revision goes on naming what earlier ones accepted.
     """
     own = old.history.own
     if own is None or _late_parts(late) != _late_parts(named):
         return False
-    beside = [own] if all(own.run_id in file.path for file in named) else old.history.manifests
-    contracts = (contract, *(manifest.contract for manifest in beside))
-    return len({json.dumps(each.terms.get("event_time"), sort_keys=True) for each in contracts}) == 1
+    if any(now.startswith(DATING) for now in contract.changes_from(own.contract)):
+        return False
+    wrote_all = all(own.run_id in file.path for file in named)
+    return wrote_all or not any(change.startswith(DATING) for change in own.accepted.contract)
 
 
 def _late_parts(

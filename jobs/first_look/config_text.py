@@ -67,10 +67,8 @@ def _beside_the_value(proposal: Proposal) -> Iterator[str]:
     elif proposal.keys:
         kept = f"{proposal.keys:,} of {proposal.records:,} records have a key; as kafka_key, in bytes"
         yield _noted("  # kafka_columns: [key]", kept)
-    if proposal.digits:
-        yield _noted(
-            "  # key: {columns: {key: bigint}}", "the keys are digits: so they are a column of numbers"
-        )
+    if name := proposal.key_column:
+        yield _noted(f"  # key: {{columns: {{{name}: bigint}}}}", "the keys are numbers: a column of them")
 
 
 def _section(tree: Mapping[str, Tree], indent: str) -> Iterator[str]:

@@ -7,6 +7,7 @@ a person should look at stands beside it as a note.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
@@ -43,8 +44,6 @@ OTHERS: Final = 3
 """How many other fields are named that may be the event time."""
 _IN_USE: Final = range(micros(datetime(2200, 1, 1, tzinfo=UTC)))
 """The instants that may be the begin of a lake."""
-DIGITS: Final = 18
-"""So many digits a bigint holds at least."""
 LONG_KEY: Final = 256
 """A longer key (bytes) is not proposed as a column."""
 
@@ -77,8 +76,8 @@ class Proposal:
     `others` are fields that may be the event time too, each with the lake's first day by it. `limit` is
     invalid.limit. `nearest` is the field that is a time in the most records, whether or not a configuration
     can name it. `left_out` are fields that are no columns, each with the reason. `past` is validity.past. Of
-    the records `keys` have a key; `key` is whether all do, and none is long, `digits` whether all keys are
-    digits alone.
+    the records `keys` have a key; `key` is whether all do, and none is long. `key_column` is the name of a
+    column of whole numbers that would hold them all, if there is one.
     """
 
     records: int
@@ -94,7 +93,7 @@ class Proposal:
     tombstones: bool
     keys: int
     key: bool
-    digits: bool
+    key_column: str | None
 
     @property
     def has_misfits(self) -> bool:
@@ -149,7 +148,7 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
         left_out=left_out,
         tombstones=any(record.value is None for record in records),
         keys=len(keys := [record.key for record in records if record.key is not None]),
-        digits=bool(keys) and all(key.isdigit() and len(key) <= DIGITS for key in keys),
+        key_column=_key_column(columns) if keys and all(map(_is_number, keys)) else None,
         key=all(record.key is not None and len(record.key) <= LONG_KEY for record in records),
     )
 
@@ -169,6 +168,17 @@ def _limit(event_time: Candidate | None) -> float:
     """
     lacking = 1 - event_time.present / event_time.records if event_time else 0.0
     return LIMIT if lacking <= LIMIT else math.ceil(2_000 * lacking) / 1_000
+
+
+def _is_number(key: bytes) -> bool:
+    return bool(re.fullmatch(rb"0|[1-9][0-9]{0,17}", key))
+
+
+def _key_column(columns: Sequence[ProposedColumn]) -> str:
+    """Return a free name for a column of the key."""
+    taken = {column.name.casefold() for column in columns}
+    names = chain(("key", "record_key"), (f"record_key_{number}" for number in count(2)))
+    return next(name for name in names if name not in taken)
 
 
 def _columns(objects: Sequence[Mapping[str, Any]]) -> tuple[list[ProposedColumn], dict[str, str]]:

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import date
-from typing import Final
 
 import pyarrow.parquet as pq
 
@@ -29,15 +28,13 @@ from jobs.lake.names import (
 from jobs.lake.port import Files, Lake
 from jobs.lake.status import FileLocation, locate_file
 from jobs.task.result import ReadBack
-from jobs.verify.advice import UNNAMED
+from jobs.verify.advice import LINK, UNNAMED
 from jobs.verify.manifests import Chain, as_problem
 from offsets.errors import StoreFailed
 from offsets.instants import micros
 from offsets.manifest import DataFile, Manifest
 from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, long_sets
 from offsets.verdict import Verdict
-
-LINK: Final = "a symbolic link, and no file of this lake"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,14 +5,16 @@ Pure values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date
 
 from jobs.lake.status import state_of
+from jobs.verify.advice import Damage
 from jobs.verify.expired import Expired
 from jobs.verify.level import Level
 from offsets.manifest import Gaps, Manifest
+from offsets.ranges import Offsets
 from offsets.verdict import Verdict
 
 
@@ -34,10 +36,11 @@ class DayLedger:
     """One committed day: its files, and what became of each of the `offsets` that it read.
 
     `rows` are in its own files, including late and invalid ones; later runs brought the `amended` ones.
-    `verdicts` and the gaps add up to `offsets`; `unexplained` have no class. `gaps_proved` are proved to be
-    invisible; `gaps_sampled` lie in partitions where `sampled` of `sampled_of` ranges were probed. `lost` are
-    the ranges in which Kafka lost `lost_offsets` before the day settled them; None if its manifest does not
-    say how many. `kafka` is None if Kafka was not asked.
+    `verdicts` and the gaps add up to `offsets`; `unexplained` have no class. Of the gaps `gaps_again` lie
+    between pending offsets, and an earlier day counted them. `gaps_proved` are proved to be invisible;
+    `gaps_sampled` lie in partitions where `sampled` of `sampled_of` ranges were probed. `lost` are the ranges
+    in which Kafka lost `lost_offsets` before the day settled them; None if its manifest says no number.
+    `kafka` is None if Kafka was not asked.
     """
 
     date: date
@@ -51,6 +54,7 @@ class DayLedger:
     verdicts: Mapping[str, int]
     gaps_proved: int
     gaps_sampled: int
+    gaps_again: int
     sampled: int
     sampled_of: int
     unexplained: int
@@ -61,14 +65,16 @@ class DayLedger:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What became of all offsets that the days of a lake have read, each counted once; `read` is their sum.
+    """What became of all `offsets` up to where the newest day ended, each counted once.
 
-    `pending` wait for the run of a later day. `unread` lie behind what was read; None if Kafka was not asked.
+    They begin where the first day that is there began. `pending` wait for the run of a later day, `lost` ones
+    a person gave up. `unread` lie behind them; None if Kafka was not asked.
     """
 
-    read: int
+    offsets: int
     verdicts: Mapping[str, int]
     gaps: int
+    lost: int
     pending: int
     unread: int | None
 
@@ -80,8 +86,8 @@ class Verified:
     `unfinished_moves` are the targets of late files that the next run will bring there, `not_entered` the
     days that it will enter in the ledger; these are no problem.
     `expired` is what was removed by policy: it is counted, and not missing.
-    `notes` are about what can be made of the manifests at any time. `damaged` are the days that a rebuild
-    makes anew, the first to be built first. `account` is None of a single day, or where days are damaged.
+    `notes` are about what can be made of the manifests at any time. `damage` says which
+    days are not as committed. `account` is None of a single day, or where there are problems.
     """
 
     level: Level
@@ -95,7 +101,7 @@ class Verified:
     expired: Expired
     problems: tuple[str, ...]
     notes: tuple[str, ...] = ()
-    damaged: tuple[date, ...] = ()
+    damage: Damage = field(default_factory=Damage)
     account: Account | None = None
 
 
@@ -116,6 +122,7 @@ def day_ledger(
         verdicts={verdict.value: manifest.rows(verdict) for verdict in Verdict},
         gaps_proved=sum(len(gap.offsets) for gap in manifest.gaps if _proved(gap)),
         gaps_sampled=sum(len(gap.offsets) for gap in sampled),
+        gaps_again=sum(map(len, _settled_gaps(manifest))),
         sampled=sum(gap.probed for gap in sampled),
         sampled_of=sum(gap.offsets.range_count for gap in sampled),
         unexplained=unexplained,
@@ -125,18 +132,32 @@ def day_ledger(
     )
 
 
-def account(ledger: Sequence[DayLedger], newest: Manifest, unread: int | None) -> Account:
-    """Add up the days of a lake; what a day left for a later one is counted where it was settled."""
+def account(ledger: Sequence[DayLedger], newest: Manifest, unread: int | None) -> Account | None:
+    """Add up the days of a lake; what a day left for a later one is counted where it was settled.
+
+    None where a manifest up to format 3 does not say how many offsets were lost.
+    """
     passed_on = (Verdict.LATER_DAY, Verdict.ALREADY_SETTLED)
     verdicts = {
         verdict.value: sum(day.verdicts[verdict] for day in ledger)
         for verdict in Verdict
         if verdict not in passed_on
     }
-    gaps = sum(day.gaps_proved + day.gaps_sampled for day in ledger)
+    given_up = [day.lost_offsets for day in ledger]
+    if None in given_up:
+        return None
+    gaps = sum(day.gaps_proved + day.gaps_sampled - day.gaps_again for day in ledger)
+    lost = sum(filter(None, given_up))
     pending = sum(len(part.pending) for part in newest.next.partitions)
-    read = sum(verdicts.values()) + gaps + pending
-    return Account(read=read, verdicts=verdicts, gaps=gaps, pending=pending, unread=unread)
+    offsets = sum(verdicts.values()) + gaps + lost + pending
+    return Account(offsets=offsets, verdicts=verdicts, gaps=gaps, lost=lost, pending=pending, unread=unread)
+
+
+def _settled_gaps(manifest: Manifest) -> Iterator[Offsets]:
+    """Yield the gaps of each partition that an earlier day counted, between offsets that it left pending."""
+    pending = {part.partition: part.pending for part in manifest.consumed.partitions}
+    for span, gap in zip(manifest.spans, manifest.gaps, strict=False):
+        yield gap.offsets.within(0, span.seen_until) - pending.get(span.partition, Offsets())
 
 
 def _proved(gap: Gaps) -> bool:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import lru_cache, partial
+from itertools import pairwise
 from typing import Final
 
 import structlog
@@ -26,10 +27,9 @@ from jobs.lake.names import LEDGER_NAME, brought_by, day_ref, entry_ref
 from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
 from jobs.task.result import ReadBack
-from jobs.verify.advice import UNNAMED
+from jobs.verify.advice import LINK, UNNAMED, Damage, is_not_ours
 from jobs.verify.expired import count_expired, is_expired
 from jobs.verify.files import (
-    LINK,
     NamedFile,
     file_problems,
     footer_problems,
@@ -55,6 +55,7 @@ from jobs.verify.manifests import (
 from jobs.verify.records import Coordinates, explain, row_problems
 from jobs.verify.result import Account, AgainstKafka, DayLedger, Verified, account, day_ledger
 from offsets.commit_log import read_manifest
+from offsets.days import ONE_DAY
 from offsets.errors import ConfigError, DayExists, LedgerBroken, StoreFailed
 from offsets.kafka.reader import TopicReader
 from offsets.manifest import DataFile, Manifest
@@ -112,8 +113,12 @@ def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
     if not chain.days:
         raise ConfigError(
             expected=f"a lake with committed days at {lake.place('')}",
-            found="a folder without any" if lake.exists() else "no such folder",
-            do="Correct `lake.path`, or run a day first.",
+            found=f"{'entries of them in its _ledger alone' if lake.entries() else 'a folder without any'}"
+            if lake.exists()
+            else "no such folder",
+            do="`plan` says how to bring them back."
+            if lake.exists() and lake.entries()
+            else "Correct `lake.path`, or run a day first.",
         )
     first, last = chain.first or chain.days[0], max([chain.days[-1], *lake.entries()])
     if only and not first <= only <= last:
@@ -138,6 +143,7 @@ class _Findings:
     problems: list[str] = field(default_factory=list)
     unfinished_moves: list[str] = field(default_factory=list)
     held: list[tuple[str, int, Offsets]] = field(default_factory=list)
+    from_kafka: set[str] = field(default_factory=set)
     ledger: DayLedger | None = None
 
 
@@ -355,6 +361,7 @@ class _Run:
         against, problems = compare(reader, manifest, compacted=self._compacted)
         reader.release()  # the next request comes only after the next day's files
         self._current.problems += problems
+        self._current.from_kafka.update(problems)
         return against
 
     def _step(self) -> None:
@@ -385,19 +392,37 @@ class _Run:
             expired=count_expired(self._lake, self._chain)[0],
             not_entered=not_entered(self._lake, list(self._chain.known)),
             problems=tuple(problems),
-            damaged=tuple(self._damaged()),
+            damage=self._damage([day for day in self._findings if day]),
             account=self._account(ledger) if None in self._findings and not problems else None,
         )
 
-    def _damaged(self) -> list[date]:
-        """List the days that a rebuild makes anew: those whose folder is gone, then those with problems."""
-        entered = set(self._lake.entries())
-        gone = sorted(day for day in entered - set(self._chain.days) if not self._has_expired(day))
-        return gone + [
-            day
-            for day, findings in self._findings.items()
-            if day and day not in gone and any(UNNAMED not in problem for problem in findings.problems)
-        ]
+    def _damage(self, days: Sequence[date]) -> Damage:
+        """Sort the days with problems; what Kafka does not show any more is no damage of the lake."""
+        found = {day: self._findings[day] for day in days if day in self._findings}
+        own = {day: set(of.problems) - of.from_kafka for day, of in found.items()}
+        unreadable = [day for day in days if day in self._chain.broken and self._is_day(day)]
+        others = [day for day in own if day not in unreadable and not all(map(is_not_ours, own[day]))]
+        gone = self._gone() if None in self._findings else []
+        return Damage(
+            gone=tuple(gone),
+            unreadable=tuple(unreadable),
+            others=tuple(day for day in others if day in self._chain.known and day - ONE_DAY not in gone),
+            holds_others=tuple(
+                day for day in own if any(UNNAMED in each and "whose run" not in each for each in own[day])
+            ),
+        )
+
+    def _gone(self) -> list[date]:
+        """List the committed days without a folder: those with an entry, and holes between others."""
+        days = [day for day in self._chain.days if self._is_day(day)]
+        entered = {day for day in self._lake.entries() if not self._has_expired(day)}
+        between = {first + ONE_DAY for first, after in pairwise(days) if after != first + ONE_DAY}
+        return sorted((entered | between) - set(self._chain.days))
+
+    def _is_day(self, day: date) -> bool:
+        """Return whether a folder is that of a committed day, and not one that somebody else made."""
+        known = self._chain.known
+        return day in known or day in self._lake.entries() or (bool(known) and min(known) < day < max(known))
 
     def _has_expired(self, day: date) -> bool:
         return bool(self._chain.expired and day <= self._chain.expired.day.date)

@@ -302,12 +302,13 @@ def test_an_event_time_that_a_few_records_lack_is_chosen_and_days_are_committed(
     assert (counts[Verdict.IN_DAY], counts[Verdict.INVALID]) == (20_000 - 20_000 // every, 20_000 // every)
 
 
-def test_keys_of_digits_and_keys_of_some_records_are_told(tmp_path: Path) -> None:
-    """Without a key on each record nothing was said of keys."""
+@pytest.mark.parametrize("field", ["n", "KEY"])
+def test_keys_that_are_numbers_and_keys_of_some_records_are_told(field: str, tmp_path: Path) -> None:
+    """Without a key on each record nothing was said of keys; a field of that name spoiled the advice."""
     path, topic = tmp_path / "a.yaml", MemoryTopic()
     for number in range(100):
         key = str(number).encode() if number else None
-        topic.produce(0, json.dumps({"at": iso(START)}).encode(), START, key=key)
+        topic.produce(0, json.dumps({"at": iso(START), field: 1}).encode(), START, key=key)
     init(topic, "orders", KAFKA, path, "UTC")
     text = path.read_text()
     assert "# kafka_columns: [key] # 99 of 100 records have a key" in " ".join(text.split())
@@ -317,6 +318,14 @@ def test_keys_of_digits_and_keys_of_some_records_are_told(tmp_path: Path) -> Non
         ["key"],
         ["bigint"],
     )
+
+
+def test_keys_with_leading_zeros_are_no_numbers(tmp_path: Path) -> None:
+    """A column of numbers was proposed, and each record with such a key became invalid."""
+    path, topic = tmp_path / "a.yaml", MemoryTopic()
+    topic.produce(0, json.dumps({"at": iso(START)}).encode(), START, key=b"007")
+    init(topic, "orders", KAFKA, path, "UTC")
+    assert "bigint" not in path.read_text()
 
 
 def test_an_object_whose_keys_may_be_data_is_told(tmp_path: Path) -> None:

@@ -319,7 +319,10 @@ def test_a_row_that_was_set_aside_changes_no_place_with_one_that_expired(tmp_pat
     assert look(lake, topic).problems == ()
 
 
-def test_rows_inside_the_same_bounds_change_no_place_with_those_of_an_expired_day(tmp_path: Path) -> None:
+@pytest.mark.parametrize("others", [(), (SECOND, THIRD, FOURTH)], ids=["alone", "with the days beside"])
+def test_rows_inside_the_same_bounds_change_no_place_with_those_of_an_expired_day(
+    tmp_path: Path, others: tuple[date, ...]
+) -> None:
     """Rows, first offset and end of each day were alike by either rule: one row was lost, and an expired one
     came in its place, without a word and without any option.
     """
@@ -333,7 +336,9 @@ def test_rows_inside_the_same_bounds_change_no_place_with_those_of_an_expired_da
     for day in DAYS[:5]:
         run(lake, topic, day)
     rules = replace(RULES, event_time=CREATED)
-    rebuild_day(pipeline(lake, topic, late=Late.AMEND, rules=rules, accept=Accept(contract=True)), FIFTH)
+    for day in (*others, FIFTH):
+        accept = Accept(contract=True)
+        rebuild_day(pipeline(lake, topic, late=Late.AMEND, rules=rules, accept=accept), day)
     every = places(lake)
     remove(lake, SECOND)
     before = places(lake)

@@ -30,7 +30,7 @@ from jobs.lake.posix import PosixLake
 from jobs.rebuild import rebuild_day
 from jobs.record.rules import Tombstones
 from jobs.task.parquet_writer import read_back
-from jobs.verify.advice import advice
+from jobs.verify.advice import Damage, advice
 from jobs.verify.files import unknown_files
 from jobs.verify.level import Level
 from jobs.verify.manifests import Summary, day_problems, read_chain
@@ -38,7 +38,7 @@ from jobs.verify.result import DayLedger, Verified
 from jobs.verify.run import verify
 from offsets.checkpoint import Checkpoint, LostOffsets
 from offsets.contract import Accepted
-from offsets.days import runs_of
+from offsets.days import ONE_DAY, runs_of
 from offsets.errors import ConfigError
 from offsets.manifest import DataFile, FileOffsets, Manifest, Tally
 from offsets.manifest_text import MANIFEST_NAME, from_json, to_json
@@ -165,29 +165,83 @@ def test_all_offsets_of_the_topic_are_accounted_for(days: int, tmp_path: Path, t
     assert account is not None
     assert account.unread is not None
     begins = sum(part.offset for part in manifest_of(lake, FIRST).first_offsets)
-    assert account.read + account.unread == sum(log.high for log in topic.logs.values()) - begins
-    assert account.read == sum(account.verdicts.values()) + account.gaps + account.pending
+    assert account.offsets + account.unread == sum(log.high for log in topic.logs.values()) - begins
+    assert account.offsets == sum(account.verdicts.values()) + account.gaps + account.pending
     assert look(lake).account == replace(account, unread=None)
     assert look(lake, only=FIRST).account is None
 
 
-def test_the_advice_names_the_day_to_build_first_and_files_of_others(amended: Path) -> None:
-    """It named `--date D`, and where a day's folder was gone the text spoke of another day first."""
-    found = look(amended)
-    assert (found.damaged, found.problems) == ((), ())
+def test_a_gap_that_two_days_read_is_accounted_for_once(tmp_path: Path) -> None:
+    """The marker between two pending records was counted by both days."""
+    lake, topic = tmp_path / "lake", MemoryTopic(1)
+    for day in (FIRST, SECOND):
+        for _ in range(3):
+            transaction = Transaction()
+            topic.produce(0, order(at(day + ONE_DAY, 2)), at(day, 20), transaction=transaction)
+            topic.end(transaction, commit=True, at=at(day, 20))
+    for day in (FIRST, SECOND):
+        run_day(pipeline(lake, topic), day)
+    account = look(lake, Level.KAFKA, topic).account
+    assert account is not None
+    assert account.unread is not None
+    assert account.offsets + account.unread == topic.logs[0].high
+    assert account.gaps == 6
+
+
+def test_lost_offsets_are_in_the_account(tmp_path: Path) -> None:
+    topic = a_lossy_lake(tmp_path / "lake")
+    account = look(tmp_path / "lake", Level.KAFKA, topic).account
+    assert account is not None
+    assert account.unread is not None
+    assert account.lost == 2
+    assert account.offsets + account.unread == sum(log.high for log in topic.logs.values())
+
+
+def test_the_advice_names_the_day_to_build_again_and_files_of_others(amended: Path) -> None:
+    """It named `--date D`."""
+    assert look(amended).damage == Damage()
     (amended / f"date={SECOND}" / "notes.txt").write_text("mine")
     found = look(amended)
-    assert found.damaged == ()
-    assert advice(found.problems, found.damaged) == "Move files that no manifest names out of the lake."
+    assert found.damage.days == ()
+    assert advice(found.damage) == f"Move files that no manifest names out of the lake, as of {SECOND}."
     assert found.account is None
     part(amended, FIRST).unlink()
+    told = advice(look(amended).damage)
+    assert told.startswith("Move files that no manifest names out of the lake")
+    assert f"`run --date {FIRST} --force`. Then `verify` again." in told
+
+
+def test_a_day_that_is_gone_or_has_no_manifest_comes_before_a_damaged_one(amended: Path) -> None:
+    """A rebuild of the day that the advice named was refused, and `verify` repeated the advice for ever."""
+    part(amended, FIRST).unlink()
+    manifest = amended / f"date={SECOND}" / MANIFEST_NAME
+    text = manifest.read_bytes()
+    manifest.write_bytes(b"junk")
+    found = look(amended)
+    assert found.damage.days == (SECOND, FIRST)
+    assert advice(found.damage).startswith(f"Bring the manifest of {SECOND} back first, as its line says")
+    manifest.write_bytes(text)
     shutil.rmtree(amended / f"date={THIRD}")
     found = look(amended)
-    assert found.damaged[:2] == (THIRD, FIRST)
+    assert found.damage.days == (THIRD, FIRST)
     assert str(THIRD) in found.problems[0]
-    told = advice(found.problems, found.damaged)
-    assert f"`run --date {THIRD} --force`; then `verify` again" in told
-    assert told.endswith("Move files that no manifest names out of the lake.")
+    assert advice(found.damage) == f"Bring {THIRD} back first: `plan` says how. Then `verify` again."
+    assert look(amended, only=FIRST).damage.days == (FIRST,)
+
+
+def test_a_folder_and_a_link_of_somebody_else_are_no_damage(amended: Path, tmp_path: Path) -> None:
+    (amended / "date=2099-01-01").mkdir()
+    (amended / f"date={SECOND}" / "link.parquet").symlink_to(tmp_path)
+    found = look(amended)
+    assert len(found.problems) >= 2
+    assert found.damage.days == ()
+
+
+def test_what_kafka_shows_no_more_is_no_damage_of_the_lake(lake: Path, topic: MemoryTopic) -> None:
+    topic.recreate(2)
+    found = look(lake, Level.KAFKA, topic)
+    assert found.problems
+    assert found.damage == Damage()
 
 
 @pytest.mark.parametrize("level", list(Level))
