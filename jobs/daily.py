@@ -47,7 +47,7 @@ from jobs.day.plan import plan_with_retries
 from jobs.day.schema_file import is_behind, write_schema
 from jobs.lake.expiry import expire
 from jobs.lake.late import finish_moves, has_unfinished_moves
-from jobs.lake.ledger import enter_days, is_entered
+from jobs.lake.ledger import enter_days
 from jobs.lake.port import Lake
 from jobs.lake.refusals import not_published
 from jobs.lake.roll_forward import finish_last_run
@@ -151,5 +151,5 @@ def _expire(pipeline: Pipeline, newest: date) -> tuple[date, ...]:
 
 def _is_published(lake: Lake, committed: Manifest) -> bool:
     """Return whether nothing is left to do after the commit of a day."""
-    entered = is_entered(lake, committed.day.date) and not is_behind(lake, committed)
+    entered = lake.is_entered(committed.day.date) and not is_behind(lake, committed)
     return entered and not has_unfinished_moves(lake, committed)

@@ -73,6 +73,7 @@ class _Rebuild:
         lake, stages = self.pipeline.lake, DayStages(self.day, self.pipeline.observers)
         also: dict[date, int] = {}
         # ledger: what is recorded of the day; moves that were interrupted are finished first
+        lake.settle(self.day)
         old = self._read_old_day()
         enter_missing(lake, [manifest.day.date for manifest in old.history.manifests])
         self._require_nothing_accepted(old.history)
@@ -107,6 +108,7 @@ class _Rebuild:
         with stages.observed(Stage.PUBLISH) as figures:
             amended += self._rebuild_owners(carried_over.owners, also)
             amended += _finish_moves(lake, (manifest, *old.history.after))
+            lake.finish(self.day)
             newest = (manifest, *old.history.after)[-1]
             if carried_over.owners:  # the newest day may be one of them, and has another manifest by now
                 newest = read_manifest(lake, newest.day.date) or newest

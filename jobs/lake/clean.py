@@ -70,7 +70,7 @@ def clean(lake: Lake, holder: LockHolder, unchanged_since: datetime | None = Non
             lake.discard(f"{STAGING_NAME}/{orphan.name}")
         # an orphan that could be renamed, but not removed, is still there under its new name
         names = {orphan.name.removeprefix(REMOVED) for orphan in found_orphans}
-        if remaining := [name for name in lake.staged_names() if name.removeprefix(REMOVED) in names]:
+        if remaining := [left.name for left in lake.orphans() if left.name.removeprefix(REMOVED) in names]:
             raise StoreFailed(
                 expected=f"to remove {lake.place(f'{STAGING_NAME}/{remaining[0]}')}",
                 found="it is still there",

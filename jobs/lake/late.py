@@ -70,6 +70,8 @@ def finish_moves(
                 continue
             if lake.bring(source, target) and file.day:
                 amended[file.day] += file.rows
+        if not rebuilding:
+            lake.finish(manifest.day.date)
     return dict(sorted(amended.items()))
 
 

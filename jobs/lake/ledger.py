@@ -10,24 +10,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from datetime import date
 
-from jobs.lake.names import entry_ref, in_day, staged_day
+from jobs.lake.names import entry_ref, staged_day
 from jobs.lake.port import Lake
 from jobs.lake.refusals import not_published
 from offsets.commit_log import read_expired, read_intact
-from offsets.manifest_text import MANIFEST_NAME
-
-
-def is_entered(lake: Lake, day: date) -> bool:
-    """Return whether a committed day's entry is its manifest, by another name or as a copy."""
-    entry, manifest = lake.stat(entry_ref(day)), lake.stat(in_day(day, MANIFEST_NAME))
-    if entry is None or manifest is None:
-        return False
-    return entry.identity == manifest.identity or lake.entry_text(day) == lake.manifest_text(day)
 
 
 def has_other_entry(lake: Lake, day: date) -> bool:
     """Return whether a day has an entry that is not its manifest."""
-    return lake.stat(entry_ref(day)) is not None and not is_entered(lake, day)
+    return lake.stat(entry_ref(day)) is not None and not lake.is_entered(day)
 
 
 def enter_days(lake: Lake, days: Collection[date]) -> None:
@@ -81,7 +72,7 @@ def entry_problems(
         place = lake.entry_place(day)
         if day > newest or (day < first and read_expired(lake, day) is None):
             yield day, folder_gone(lake, day)
-        elif day in readable and day not in replaced and not is_entered(lake, day):
+        elif day in readable and day not in replaced and not lake.is_entered(day):
             manifest = lake.manifest_place(day)
             advice = "If that one is right, remove this entry: the next run makes it again"
             yield day, f"{place}: other contents than {manifest}. {advice}"

@@ -134,6 +134,16 @@ class Lake(LedgerReader, Files, Protocol):
         """List all top-level names that readers of `date=*` take for a day, in order."""
         ...
 
+    def is_entered(self, day: date) -> bool:
+        """Return whether nothing is left to do for a committed day but for its late files.
+
+        In a folder on disk its entry in the ledger is its manifest; in a bucket its files are in place.
+
+        Raises:
+            StoreFailed: the store refused.
+        """
+        ...
+
     def stat(self, ref: str) -> Entry | None:
         """Return the file or folder at a reference; None if there is none.
 
@@ -198,9 +208,10 @@ class Lake(LedgerReader, Files, Protocol):
         ...
 
     def enter(self, days: Iterable[date]) -> None:
-        """Make the manifests of committed days their entries in the ledger, durably; may be repeated.
+        """Do for committed days what is left after their commit, but for late files; may be repeated.
 
-        A reader sees the old entry of a day or the new one. Needs the lock.
+        In a folder on disk their manifests become their entries in the ledger, durably, in one step for each
+        reader; in a bucket their files are copied to their places. Needs the lock.
 
         Raises:
             StoreFailed: the store refused, or a symbolic link is in the way.
@@ -226,6 +237,16 @@ class Lake(LedgerReader, Files, Protocol):
 
         Raises:
             StoreFailed: they cannot.
+        """
+        ...
+
+    def settle(self, day: date) -> None:
+        """Bring a day to rest before it is replaced: nothing is left to do for it, or will be done.
+
+        In a folder on disk it always is.
+
+        Raises:
+            StoreFailed: the store refused.
         """
         ...
 
@@ -264,6 +285,17 @@ class Lake(LedgerReader, Files, Protocol):
 
         Raises:
             LedgerBroken: both names are gone, or they are two different files.
+            StoreFailed: the store refused.
+        """
+        ...
+
+    def finish(self, day: date) -> None:
+        """Say of a committed day that nothing is left to do for it; may be repeated.
+
+        In a folder on disk there is nothing to say; in a bucket `_SUCCESS` says it. Needs the lock.
+
+        Raises:
+            LedgerBroken: a file of the day is nowhere.
             StoreFailed: the store refused.
         """
         ...

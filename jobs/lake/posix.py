@@ -130,6 +130,13 @@ class PosixLake:
         """Return a day's entry in the ledger, or None if it has none."""
         return self._text(entry_ref(day))
 
+    def is_entered(self, day: date) -> bool:
+        """Return whether a day's entry is its manifest, by another name or as a copy."""
+        entry, manifest = self.stat(entry_ref(day)), self.stat(in_day(day, MANIFEST_NAME))
+        if entry is None or manifest is None:
+            return False
+        return entry.identity == manifest.identity or self.entry_text(day) == self.manifest_text(day)
+
     def replaced_place(self, day: date) -> str | None:
         """Return the path of a day's folder in staging, as long as its manifest is the day's entry."""
         entry = self.entry_text(day)
@@ -496,6 +503,9 @@ class PosixLake:
             self._leave(from_.parent)
         return not renamed
 
+    def finish(self, day: date) -> None:
+        """Do nothing: a folder shows by itself whether anything is left to do."""
+
     def _leave(self, folder: Path) -> None:
         """Remove the folder of a day's late files, and the one around it, once nothing lies in them."""
         with suppress(OSError):  # it holds another file; or it stays, and nobody reads an empty folder
@@ -513,6 +523,9 @@ class PosixLake:
                 found=error.strerror or str(error),
                 do="Put the lake on a file system that has them, or set `late: set_aside`.",
             ) from error
+
+    def settle(self, day: date) -> None:
+        """Do nothing: what a dead run left to do is known from the folder."""
 
     def require_replace(self, staged: str) -> None:
         """Check that the store can exchange two names."""

@@ -12,6 +12,7 @@ from jobs.lake.expiry import finish_expiry
 from jobs.lake.late import finish_moves
 from jobs.lake.ledger import enter_days, not_entered
 from jobs.lake.port import Lake
+from jobs.lake.refusals import not_published
 from offsets.commit_log import Ledger, read_ledger
 
 
@@ -26,4 +27,8 @@ def finish_last_run(lake: Lake, run_id: str) -> tuple[Ledger, Mapping[date, int]
     finish_expiry(lake, run_id)
     if missing := not_entered(lake, ledger.kept):  # by a dead run, or by an older version
         enter_days(lake, missing)
-    return ledger, finish_moves(lake, ledger.newest) if ledger.newest else {}
+    amended = finish_moves(lake, ledger.newest) if ledger.newest else {}
+    with not_published(f"{', '.join(map(str, missing))} to be finished"):
+        for day in missing:
+            lake.finish(day)
+    return ledger, amended

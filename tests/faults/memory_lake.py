@@ -180,6 +180,10 @@ class MemoryLake:
     def entry_place(self, day: date) -> str:
         return entry_ref(day)
 
+    def is_entered(self, day: date) -> bool:
+        text = self.entry_text(day)
+        return text is not None and text == self.manifest_text(day)
+
     def replaced_place(self, day: date) -> str | None:
         return None
 
@@ -271,6 +275,9 @@ class MemoryLake:
     def require_late_moves(self, staged: str) -> None:
         pass
 
+    def settle(self, day: date) -> None:
+        pass
+
     def require_replace(self, staged: str) -> None:
         pass
 
@@ -324,6 +331,9 @@ class MemoryLake:
             with self._store.change("unlink"):
                 del names[source]
         return not renamed
+
+    def finish(self, day: date) -> None:
+        pass
 
     def remove(self, staged: str, day: date) -> None:
         with self._store.change("remove"):

@@ -315,7 +315,7 @@ def _no_entry_after_the_commit(patched: Patch) -> None:
 
 
 def _rerun_enters_nothing(patched: Patch) -> None:
-    patched.setattr(jobs.daily, "is_entered", lambda *_: True)
+    patched.setattr(PosixLake, "is_entered", lambda *_: True)
     patched.setattr(jobs.daily, "is_behind", lambda *_: False)
 
 
