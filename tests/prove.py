@@ -50,7 +50,10 @@ def play(lane: Lane) -> None:
 
 def tests(report: Path) -> Lane:
     """Return the suites as a lane that leaves a report."""
-    counts = ("env", f"KAFKA_DAILY_HISTORIES={HISTORIES}", f"{ALL}=1")
+    counts = (
+        *("env", f"KAFKA_DAILY_HISTORIES={HISTORIES}"),
+        *(f"KAFKA_DAILY_OBJECT_HISTORIES={HISTORIES}", f"{ALL}=1"),
+    )
     written = ("-o", "junit_family=legacy", f"--junitxml={report}")
     suites = (str(ROOT / suite) for suite in SUITES)
     return Lane(name="tests", command=(*counts, *PYTEST, *written, *suites))

@@ -95,7 +95,12 @@ def _rows(table: pa.Table) -> Iterator[Row]:
 def light_rows(path: Path) -> Iterable[Row]:
     """Read the rows of a LightWriter's file."""
     with path.open("rb") as file:
-        return list(_rows(_read(file)[0]))
+        return file_rows(file)
+
+
+def file_rows(file: BufferedIOBase) -> list[Row]:
+    """Read the rows of a LightWriter's open file."""
+    return list(_rows(_read(file)[0]))
 
 
 def parquet_rows(path: Path) -> Iterable[Row]:

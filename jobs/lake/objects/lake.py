@@ -1,0 +1,572 @@
+"""A lake in a bucket: an entry in the ledger commits a day, and then its files are copied to their places.
+
+No promise rests on a lock, and on a clock only that no copy takes an hour: each entry is put where none is,
+so of several runs one commits a day, and the others find out by reading. What follows the commit may be
+repeated by anybody, any number of times: a file is copied where it is not there yet, `_SUCCESS` names the
+entry whose files are all there, and only then does the staging of its run go. A run removes its own staging
+in one other case: when it has read another's entry in the place of its own, or never put one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from enum import Enum, auto
+from io import BufferedIOBase
+from typing import Final
+
+from jobs.lake.names import (
+    DAY_PREFIX,
+    LEDGER_NAME,
+    STAGING_NAME,
+    SUCCESS_NAME,
+    below,
+    brought_by,
+    day_of,
+    day_ref,
+    entry_ref,
+    in_day,
+    last,
+    parent,
+    staged_day,
+)
+from jobs.lake.objects.ledger import FENCE, DayEntries, Entries, Outcome, put_entry, read_entries
+from jobs.lake.objects.store import Found, ObjectStore
+from jobs.lake.port import DayContents, Entry, LockHolder, NewFile, Orphan
+from offsets.errors import AuditFailed, DayExists, LakeLocked, LedgerBroken, StoreFailed, VerifyFailed
+from offsets.manifest import DataFile, Manifest
+from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, from_json
+
+BEGUN_NAME: Final = "_run.json"
+"""The first object in the staging of a run, so that `clean` finds a run that wrote nothing yet."""
+IN_FLIGHT: Final = timedelta(hours=1)
+"""For so long, by the store's clock, a copy may be on its way that a run began before it died."""
+MOVES_NAME: Final = "_moves.json"
+"""In the staging of a run: where each file lies until it is copied, by its path below the day."""
+
+
+class _Commit(Enum):
+    """How far a run is with its entry."""
+
+    NOT_PUT = auto()
+    UNKNOWN = auto()
+    BEATEN = auto()
+    OURS = auto()
+
+
+@dataclass(slots=True)
+class _Run:
+    """A run of this process: what its day's ledger held when it began, and how far it is with its entry."""
+
+    entries: DayEntries
+    commit: _Commit = _Commit.NOT_PUT
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenDay:
+    """A committed day whose files are not all known to be in place, and where the others lie."""
+
+    entry: Found
+    manifest: Manifest
+    moves: dict[str, str]
+
+    def final(self, file: DataFile) -> str:
+        """Return the key at which a file ends."""
+        return file.target or in_day(self.manifest.day.date, file.path)
+
+
+class ObjectLake:
+    """The objects of one topic: reading them, and each change that a run can make."""
+
+    def __init__(self, store: ObjectStore, in_flight: timedelta = IN_FLIGHT) -> None:
+        """Take the store, below the prefix of the lake, and how long a copy may be on its way."""
+        self._store, self._in_flight = store, in_flight
+        self._forget()
+
+    def _forget(self) -> None:
+        """Know nothing: what is known is known from one listing on."""
+        self._listed: Entries | None = None
+        self._runs: dict[str, _Run] = {}
+        self._published: set[str] = set()
+        self._open: dict[str, _OpenDay] = {}
+
+    def __getstate__(self) -> dict[str, object]:
+        """Pickle without what this process knows."""
+        return {"_store": self._store, "_in_flight": self._in_flight}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """Know nothing in another process."""
+        self.__dict__.update(state)
+        self._forget()
+
+    # -- the ledger
+
+    def _entries(self) -> Entries:
+        if self._listed is None:
+            self._listed = read_entries(self._store)
+        return self._listed
+
+    def _look_again(self, day: date) -> DayEntries:
+        """List the entries of one day as they are now; what this run goes by stays as it was."""
+        return read_entries(self._store, day).of(day)
+
+    def days(self) -> list[date]:
+        """List the committed days, in order."""
+        return self._entries().committed()
+
+    def entries(self) -> list[date]:
+        """List the days that have an entry, which are the committed ones."""
+        return self.days()
+
+    def has_day(self, day: date) -> bool:
+        """Return whether a day is committed."""
+        return self._entries().of(day).counts is not None
+
+    def has_manifest(self, day: date) -> bool:
+        """Return whether a day is committed."""
+        return self.has_day(day)
+
+    def manifest_place(self, day: date) -> str:
+        """Return the address of the entry that counts."""
+        entry = self._entries().of(day).counts
+        return self._store.place(entry.key if entry else entry_ref(day))
+
+    entry_place = manifest_place
+
+    def manifest_text(self, day: date) -> bytes | None:
+        """Return the entry that counts, or None."""
+        entry = self._entries().of(day).counts
+        return self._store.get(entry.key) if entry else None
+
+    entry_text = manifest_text
+
+    def manifest_written(self, day: date) -> datetime | None:
+        """Return when the entry that counts was put, by the store's clock."""
+        entry = self._entries().of(day).counts
+        return entry.modified if entry else None
+
+    def offset_lists(self, day: date, at: int, size: int) -> bytes:
+        """Read bytes of the long sets that the entry that counts names."""
+        text = self._store.get(self._key(in_day(day, LISTS_NAME)))
+        return (text or b"")[at : at + size]
+
+    def replaced_place(self, day: date) -> None:
+        """Return None: an entry is never of another folder."""
+
+    def late_since_replaced(self, day: date) -> list[str]:
+        """Return none, as no folder is replaced."""
+        return []
+
+    def is_published(self, day: date) -> bool:
+        """Return whether all that follows a day's commit is done: its `_SUCCESS` names the entry."""
+        entry = self._entries().of(day).counts
+        if entry is None:
+            return False
+        if entry.key not in self._published and self._store.get(in_day(day, SUCCESS_NAME)) == _names(entry):
+            self._published.add(entry.key)
+        return entry.key in self._published
+
+    is_entered = is_published
+
+    # -- reading
+
+    def exists(self) -> bool:
+        """Return whether the lake has an entry or anything in staging."""
+        return bool(self._entries().days or self.staged_names())
+
+    def place(self, ref: str) -> str:
+        """Return the address of a reference."""
+        return self._store.place(self._key(ref))
+
+    def day_names(self) -> list[str]:
+        """List all names that readers of `date=*` take for a day, in order."""
+        return sorted({each.key.split("/")[0] for each in self._store.list(DAY_PREFIX)})
+
+    def _key(self, ref: str) -> str:
+        """Return the key of a reference: the manifest and its entry are one object, its sets another."""
+        day = _manifest_day(ref) or _lists_day(ref)
+        entry = self._entries().of(day).counts if day else None
+        if day is None or entry is None:
+            return ref
+        return entry.key if _manifest_day(ref) else _lists_key(day, self._run_id(entry))
+
+    def _run_id(self, entry: Found) -> str:
+        return self._read(entry).run_id
+
+    def _read(self, entry: Found) -> Manifest:
+        text, place = self._store.get(entry.key), self._store.place(entry.key)
+        return from_json(text or b"", place, lambda at, size: b"")
+
+    def stat(self, ref: str) -> Entry | None:
+        """Look at the object, day or folder at a reference; a file of a day may still lie in staging."""
+        if ref.startswith(DAY_PREFIX) and "/" not in ref:
+            return Entry(identity=ref) if self.has_day(date.fromisoformat(ref[5:])) else None
+        key = self._key(ref)
+        if self._store.head(key):
+            return Entry(identity=key)
+        if waiting := self._waiting(ref):
+            return Entry(identity=waiting[1]) if self._store.head(waiting[0]) else None
+        return Entry(identity=ref) if self._store.list(f"{ref}/") else None
+
+    def _waiting(self, ref: str) -> tuple[str, str] | None:
+        """Return where a file of a committed day lies in staging, and the key at which it is to end."""
+        if not ref.startswith(DAY_PREFIX) or (open_day := self._open_day(day_of(ref))) is None:
+            return None
+        name = below(ref, ref.split("/")[0])
+        source = open_day.moves.get(name)
+        final = next((open_day.final(file) for file in open_day.manifest.files if file.path == name), None)
+        return (source, final) if source and final else None
+
+    def _open_day(self, day: date) -> _OpenDay | None:
+        """Return a committed day that is not published, or None."""
+        entry = self._entries().of(day).counts
+        if entry is None or self.is_published(day):
+            return None
+        if entry.key not in self._open:
+            manifest = self._read(entry)
+            moves = self._store.get(f"{_staging(day, manifest.run_id)}/{MOVES_NAME}")
+            self._open[entry.key] = _OpenDay(entry, manifest, json.loads(moves or b"{}"))
+        return self._open[entry.key]
+
+    def open_file(self, ref: str) -> BufferedIOBase:
+        """Open a file for reading, where it lies."""
+        try:
+            return self._store.open_object(self._key(ref))
+        except FileNotFoundError:
+            if waiting := self._waiting(ref):
+                return self._store.open_object(waiting[0])
+            self._require_not_fenced(ref)
+            raise
+
+    def _require_not_fenced(self, ref: str) -> None:
+        """Check that a file of this run was not removed by `clean`, which fenced the run off before."""
+        name = ref.split("/")[1] if ref.startswith(STAGING_NAME) else ""
+        run, day = self._runs.get(name), staged_day(name)
+        if run and day and self._look_again(day).number != run.entries.number:
+            run.commit = _Commit.BEATEN
+            raise _beaten(day)
+
+    def files_below(self, ref: str) -> Iterator[str]:
+        """Yield all objects below a reference but `_SUCCESS`, and its files that are still in staging."""
+        keys = {each.key for each in self._store.list(f"{ref}/") if last(each.key) != SUCCESS_NAME}
+        day = staged_day(ref.split("/")[0].removeprefix(DAY_PREFIX))
+        if day and (open_day := self._open_day(day)):
+            names = (in_day(day, name) for name in open_day.moves)
+            keys |= {name for name in names if name.startswith(f"{ref}/") and self.stat(name)}
+        yield from sorted(keys)
+
+    def require_no_link(self, ref: str) -> None:
+        """Do nothing: an object is no link."""
+
+    def late_files(self, into: Iterable[date], by: date, since: datetime | None) -> list[str]:
+        """List the late files that runs of `by` or later brought to some days.
+
+        With `since` there are none: each was named by an entry before it came, and entries are not removed.
+        """
+        if since:
+            return []
+        found = [each.key for day in into for each in self._store.list(f"{day_ref(day)}/part-late-")]
+        return [key for key in found if (brought := brought_by(key)) and brought >= by]
+
+    def lock_holder(self) -> LockHolder | None:
+        """Return None: no run is known from here."""
+        return None
+
+    def staged_names(self) -> list[str]:
+        """List the names in staging, in order."""
+        return sorted({each.key.split("/")[1] for each in self._store.list(f"{STAGING_NAME}/")})
+
+    def orphans(self) -> list[Orphan]:
+        """List the staging of runs, but for that from which files of a committed day are still copied."""
+        self._listed = None
+        found: dict[str, list[Found]] = {}
+        for each in self._store.list(f"{STAGING_NAME}/"):
+            found.setdefault(each.key.split("/")[1], []).append(each)
+        return [_orphan(name, objects) for name, objects in found.items() if not self._is_needed(name)]
+
+    def _is_needed(self, name: str) -> bool:
+        day = staged_day(name)
+        open_day = self._open_day(day) if day else None
+        return open_day is not None and name == f"{day}.{open_day.manifest.run_id}"
+
+    # -- changing
+
+    @contextmanager
+    def lock(self, holder: LockHolder) -> Iterator[None]:
+        """Begin to read anew; nobody is kept out.
+
+        Raises:
+            LakeLocked: this run found a contradiction, and another run has changed the ledger meanwhile: what
+                was read before and after that may contradict.
+        """
+        self._forget()
+        begun = self._entries()
+        try:
+            yield
+        except (AuditFailed, DayExists, LedgerBroken, VerifyFailed) as contradiction:
+            if read_entries(self._store) == begun:
+                raise
+            raise _disturbed() from contradiction
+
+    def make_days_durable(self) -> None:
+        """Do nothing: what a store shows is durable."""
+
+    def put(self, ref: str, text: bytes) -> None:
+        """Put a small object beside the days."""
+        self._store.put(ref, text)
+
+    def stage(self, day: date, run_id: str) -> str:
+        """Begin the staging of one run, and remember the entries of its day.
+
+        Raises:
+            DayExists: the day has files and no entry.
+            StoreFailed: the store refused.
+        """
+        staged = _staging(day, run_id)
+        self._store.put(f"{staged}/{BEGUN_NAME}", b"{}")
+        there = self._store.list(f"{day_ref(day)}/")  # before the ledger: an entry comes before its files
+        entries = self._look_again(day)
+        self._runs[last(staged)] = _Run(entries)
+        if entries.counts != self._entries().of(day).counts:
+            raise _beaten(day)
+        if there and not entries.counts:
+            raise DayExists(
+                expected=f"no objects below {self.place(day_ref(day))}, since {day} is not committed",
+                found=f"{there[0].key}",
+                do="Restore the objects of this day in `_ledger/` from a backup; or, if these are somebody "
+                "else's, move them away. Then run the day again.",
+            )
+        return staged
+
+    def begin_attempt(self, ref: str) -> None:
+        """Do nothing: a bucket has no folders."""
+
+    def create_file(self, ref: str) -> NewFile:
+        """Begin a file in the staging of a run."""
+        return self._store.new_object(ref)
+
+    def require_late_moves(self, staged: str) -> None:
+        """Do nothing: a late file is copied like any other."""
+
+    def settle(self, day: date) -> None:
+        """Finish what the last commit of a day left, or give it up where a file is nowhere.
+
+        After that nothing is copied to the day any more, but what is on its way.
+        """
+        if open_day := self._open_day(day):
+            try:
+                self.enter([day])
+                self.finish(day)
+            except LedgerBroken:
+                self._delete_below(_staging(day, open_day.manifest.run_id))
+                self._store.put(in_day(day, SUCCESS_NAME), b"")  # it names no entry, and its time counts
+
+    def require_replace(self, staged: str) -> None:
+        """Check that no copy to the day can be on its way: it would come back after its removal.
+
+        Raises:
+            LakeLocked: one can.
+        """
+        day = staged_day(last(staged))
+        settled = self._store.head(f"{day_ref(day)}/{SUCCESS_NAME}")
+        begun = self._store.head(f"{staged}/{BEGUN_NAME}")
+        if settled and begun and begun.modified - settled.modified >= self._in_flight:
+            return
+        until = settled.modified + self._in_flight if settled else None
+        raise LakeLocked(
+            expected=f"the last copy to {day} to be {self._in_flight} old",
+            found=f"one of {settled.modified:%Y-%m-%dT%H:%M:%SZ}" if settled else "nothing that says so",
+            do=f"A copy on its way could bring back what a rebuild removes. Run again after "
+            f"{until:%Y-%m-%dT%H:%M:%SZ}."
+            if until
+            else "Run again.",
+        )
+
+    def replace(self, staged: str, day: date, contents: DayContents) -> None:
+        """Put a day's next entry: from then on it counts, and the files that it does not name go.
+
+        Raises:
+            LakeLocked: another run replaced the day, a copy to it may be on its way, or `clean` fenced this
+                run off.
+            StoreFailed: the store refused; it may not be known whether the day is replaced.
+        """
+        self.require_replace(staged)
+        self._put_entry(staged, day, contents)
+
+    def remove(self, staged: str, day: date) -> None:
+        """Refuse: no day leaves a bucket yet."""
+        raise _not_here("to remove a day")
+
+    def commit(self, staged: str, day: date, contents: DayContents) -> None:
+        """Put a day's entry: from then on it is committed, wherever its files lie.
+
+        Raises:
+            LakeLocked: another run committed the day, or `clean` fenced this run off.
+            StoreFailed: the store refused; it may not be known whether the day is committed.
+        """
+        if self._runs[last(staged)].entries.counts:
+            raise _beaten(day)
+        self._put_entry(staged, day, contents)
+
+    def _put_entry(self, staged: str, day: date, contents: DayContents) -> None:
+        run = self._runs[last(staged)]
+        if lists := contents.texts.get(LISTS_NAME):
+            self._store.put(_lists_key(day, last(staged).partition(".")[2]), lists)
+        self._store.put(f"{staged}/{MOVES_NAME}", json.dumps(dict(contents.moved)).encode())
+        run.commit = _Commit.UNKNOWN
+        outcome = put_entry(self._store, day, run.entries.number + 1, contents.texts[MANIFEST_NAME])
+        run.commit = _Commit.OURS if outcome is Outcome.OURS else _Commit.BEATEN
+        if run.commit is _Commit.BEATEN:
+            raise _beaten(day)
+        self._listed = None
+
+    def enter(self, days: Iterable[date]) -> None:
+        """Copy the files of committed days to their places, but for late files that go to other days."""
+        for day in days:
+            if open_day := self._open_day(day):
+                self._remove_superseded(open_day)
+                for file in open_day.manifest.files:
+                    if not file.target:
+                        self._move(open_day, file)
+
+    def _remove_superseded(self, open_day: _OpenDay) -> None:
+        """Remove the files that earlier entries of a day name and this one does not, before its own come."""
+        day, named = open_day.manifest.day.date, set(map(open_day.final, open_day.manifest.files))
+        for entry in self._entries().of(day).before:
+            old = _OpenDay(entry, self._read(entry), {})
+            self._store.delete({*map(old.final, old.manifest.files)} - named)
+
+    def _move(self, open_day: _OpenDay, file: DataFile) -> bool:
+        """Copy a file to its place, unless it is there; return whether it was copied now."""
+        final, source = open_day.final(file), open_day.moves.get(file.path)
+        if self._store.head(final):
+            return False
+        if source and self._store.copy(source, final):
+            return True
+        day = open_day.manifest.day.date
+        if self._store.head(final):  # another run was faster, and its staging has gone
+            return False
+        if self._look_again(day).counts != open_day.entry:
+            raise _disturbed()
+        raise LedgerBroken(
+            expected=f"{self._store.place(final)}, or the object in staging that becomes it",
+            found="neither",
+            do=f"Build {day} again (`run --date {day} --force`), or restore the object.",
+        )
+
+    def bring(self, source: str, target: str) -> bool:
+        """Copy a late file to its day; return whether it still had to be copied."""
+        open_day = self._open_day(day_of(source))
+        if open_day is None:
+            return False
+        file = next(file for file in open_day.manifest.files if file.target == target)
+        return self._move(open_day, file)
+
+    def finish(self, day: date) -> None:
+        """Say in `_SUCCESS` that all files of a day are in place, and remove the staging of its run.
+
+        Raises:
+            StoreFailed: the store refused, or the day was replaced meanwhile.
+            LedgerBroken: a file is nowhere.
+        """
+        open_day = self._open_day(day)
+        if open_day is None:
+            return
+        for file in open_day.manifest.files:
+            self._move(open_day, file)
+        if self._look_again(day).counts == open_day.entry:
+            text = self._store.get(open_day.entry.key) or b""
+            self._store.put(in_day(day, MANIFEST_NAME), text)  # for people: nothing reads it
+            self._store.put(in_day(day, SUCCESS_NAME), _names(open_day.entry))
+            self._published.add(open_day.entry.key)
+            self._delete_below(_staging(day, open_day.manifest.run_id))
+
+    def discard(self, staged: str) -> None:
+        """Remove the staging of a run that cannot commit any more; what a committed day needs stays."""
+        name = last(staged)
+        run = self._runs.get(name)
+        if run is None:
+            self._discard_orphan(name)
+        elif run.commit in (_Commit.NOT_PUT, _Commit.BEATEN):
+            self._delete_below(staged)
+
+    def _discard_orphan(self, name: str) -> None:
+        """Remove the staging of a run that may be alive: fence it off first, then remove what was there.
+
+        A run that commits afterwards finds its number taken.
+        """
+        found, day = self._store.list(f"{STAGING_NAME}/{name}/"), staged_day(name)
+        if day:
+            number = self._look_again(day).number
+            if put_entry(self._store, day, number + 1, FENCE) is Outcome.ANOTHERS:
+                return  # somebody committed meanwhile: it is looked at next time
+            self._listed = None  # the run may have committed before the fence
+            if self._is_needed(name):
+                return
+        self._store.delete(each.key for each in found)
+
+    def _delete_below(self, staged: str) -> None:
+        self._store.delete(each.key for each in self._store.list(f"{staged}/"))
+
+
+def _staging(day: date, run_id: str) -> str:
+    return f"{STAGING_NAME}/{day}.{run_id}"
+
+
+def _lists_key(day: date, run_id: str) -> str:
+    return f"{LEDGER_NAME}/lists/{day}.{run_id}"
+
+
+def _names(entry: Found) -> bytes:
+    """Return the text of a `_SUCCESS` that names an entry."""
+    return f"{last(entry.key)}\n".encode()
+
+
+def _manifest_day(ref: str) -> date | None:
+    """Return the day whose manifest or entry a reference is."""
+    day = staged_day(parent(ref).removeprefix(DAY_PREFIX)) if last(ref) == MANIFEST_NAME else None
+    return day or (staged_day(last(ref)) if ref == f"{LEDGER_NAME}/{last(ref)}" else None)
+
+
+def _lists_day(ref: str) -> date | None:
+    return staged_day(parent(ref).removeprefix(DAY_PREFIX)) if last(ref) == LISTS_NAME else None
+
+
+def _orphan(name: str, objects: list[Found]) -> Orphan:
+    day, _, run_id = name.partition(".")
+    return Orphan(
+        name=name,
+        day=day,
+        run_id=run_id,
+        files=len(objects),
+        bytes=sum(each.size for each in objects),
+        changed=max(each.modified for each in objects),
+        live=None,
+    )
+
+
+def _beaten(day: date) -> LakeLocked:
+    return LakeLocked(
+        expected=f"no other run to settle {day} meanwhile",
+        found="another entry in the ledger, in the place of this run's",
+        do="Nothing of this run was kept. Run the day again: it is committed, or planned anew.",
+    )
+
+
+def _disturbed() -> LakeLocked:
+    return LakeLocked(
+        expected="the ledger to stay as it was while this run read the lake",
+        found="a newer entry in it",
+        do="Another run works on this lake. Run again once it has ended.",
+    )
+
+
+def _not_here(what: str) -> StoreFailed:
+    return StoreFailed(
+        expected=f"a lake in a folder, {what}",
+        found="one in a bucket",
+        do="This is not possible in a bucket yet. Nothing was changed.",
+    )
