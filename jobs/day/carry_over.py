@@ -21,7 +21,7 @@ from jobs.lake.files import is_link, numbered_files, sha256_and_size
 from jobs.lake.names import DAY_PREFIX, day_of, in_day, last, late_source
 from jobs.lake.port import Lake
 from offsets.commit_log import first_kept, read_manifest
-from offsets.contract import Contract
+from offsets.contract import Accepted, Contract
 from offsets.errors import AuditFailed, DayExists, LedgerBroken, StoreFailed
 from offsets.instants import from_micros
 from offsets.manifest import DataFile, FileOffsets, Manifest
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 DATING: Final = ("event_time", "decoder")
 """How changes of a contract begin that may date a record otherwise."""
+UNKNOWN_DATES: Final = (
+    "event_time of the late files that lie in earlier days: not known (the manifest was gone) -> not known"
+)
+"""What a manifest goes on to say of a day that was built again without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +64,12 @@ class CarriedOver:
     shared: Mapping[str, str]
     owners: Mapping[str, Manifest]
     remade: tuple[DataFile, ...]
+
+    def with_unknown_dates(self, accepted: Accepted) -> Accepted:
+        """Return what was accepted, and that nobody knows how late files were dated without a manifest."""
+        if self.again is not None or not self.late:
+            return accepted
+        return replace(accepted, contract=(*accepted.contract, UNKNOWN_DATES))
 
     def new_files(
         self,

@@ -66,7 +66,9 @@ def recommit(
     named = _name_files(audited, files, stamp.run_id, kept_from if amend else date.max)
     listed = (*named.values(), *carried_over.late, *carried_over.expired)
     manifest = _manifest(audited, listed, stamp, kept_from, carried_over.revision)
-    manifest = replace(manifest, remade=carried_over.remade)
+    manifest = replace(
+        manifest, remade=carried_over.remade, accepted=carried_over.with_unknown_dates(manifest.accepted)
+    )
     moved = {file.path: path for path, file in named.items()}
     replace_day(lake, staged, manifest, moved, carried_over, success_file=success_file)
     return manifest

@@ -5,12 +5,15 @@ Pure.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
 UNNAMED: Final = "no manifest names this file"
 """What is said of a file of somebody else."""
+BROUGHT_BY: Final = re.compile(r"; (\d{4}-\d\d-\d\d), whose run brought it, is not committed")
+"""How a late file tells of a day that is gone."""
 LINK: Final = "a symbolic link, and no file of this lake"
 """What is said of a link."""
 
@@ -20,13 +23,14 @@ class Damage:
     """The days that are not as committed: `gone` ones, those whose manifest cannot be read, and others.
 
     Of the `others` files differ, which a rebuild makes anew. `holds_others` are the days in whose folders
-    files lie that no manifest names.
+    files or links lie that no manifest names. Of a single day it is `partial`: another may come first.
     """
 
     gone: tuple[date, ...] = ()
     unreadable: tuple[date, ...] = ()
     others: tuple[date, ...] = ()
     holds_others: tuple[date, ...] = ()
+    partial: bool = False
 
     @property
     def days(self) -> tuple[date, ...]:
@@ -39,8 +43,15 @@ def is_not_ours(problem: str) -> bool:
     return UNNAMED in problem or LINK in problem
 
 
+def is_in_the_way(problem: str) -> bool:
+    """Return whether a problem is something to be moved away: not what a day brought that is gone."""
+    return is_not_ours(problem) and not BROUGHT_BY.search(problem)
+
+
 def advice(damage: Damage) -> str:
     """Return the next step; a later one waits until a day before it is back."""
+    if damage.partial:
+        return "`verify` without --date says which day to bring back first."
     if damage.gone:
         return f"Bring {damage.gone[0]} back first: `plan` says how. Then `verify` again."
     if damage.unreadable:
@@ -49,7 +60,9 @@ def advice(damage: Damage) -> str:
         )
     steps = []
     if damage.holds_others:
-        steps.append(f"Move files that no manifest names out of the lake, as of {damage.holds_others[0]}.")
+        steps.append(
+            f"Move what no manifest names out of the lake, such as that of {damage.holds_others[0]}."
+        )
     if damage.others:
         first = damage.others[0]
         steps.append(

@@ -23,11 +23,11 @@ from jobs.day.columns import current_columns
 from jobs.day.schema_file import SCHEMA_NAME, read_schema, schema_text
 from jobs.lake.files import is_link
 from jobs.lake.ledger import entry_problems, folder_gone, not_entered
-from jobs.lake.names import LEDGER_NAME, brought_by, day_ref, entry_ref
+from jobs.lake.names import LEDGER_NAME, OURS, below, brought_by, day_ref, entry_ref
 from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
 from jobs.task.result import ReadBack
-from jobs.verify.advice import LINK, UNNAMED, Damage, is_not_ours
+from jobs.verify.advice import BROUGHT_BY, LINK, Damage, is_in_the_way, is_not_ours
 from jobs.verify.expired import count_expired, is_expired
 from jobs.verify.files import (
     NamedFile,
@@ -94,7 +94,7 @@ def verify(
 
 def _notes(lake: Lake) -> Iterator[str]:
     """Yield a note if the file of columns is not what the manifests make of it."""
-    with suppress(DayExists, LedgerBroken):
+    with suppress(DayExists, LedgerBroken, StoreFailed):  # what is told of them, the day's own check tells
         newest = read_manifest(lake, lake.days()[-1])
         try:
             runs = current_columns(lake, newest) if newest else ()
@@ -390,39 +390,49 @@ class _Run:
                 move for findings in self._findings.values() for move in findings.unfinished_moves
             ),
             expired=count_expired(self._lake, self._chain)[0],
-            not_entered=not_entered(self._lake, list(self._chain.known)),
+            not_entered=self._not_entered(),
             problems=tuple(problems),
             damage=self._damage([day for day in self._findings if day]),
             account=self._account(ledger) if None in self._findings and not problems else None,
         )
 
+    def _not_entered(self) -> tuple[date, ...]:
+        with suppress(StoreFailed):  # the check of the entries has told it
+            return not_entered(self._lake, list(self._chain.known))
+        return ()
+
     def _damage(self, days: Sequence[date]) -> Damage:
         """Sort the days with problems; what Kafka does not show any more is no damage of the lake."""
-        found = {day: self._findings[day] for day in days if day in self._findings}
-        own = {day: set(of.problems) - of.from_kafka for day, of in found.items()}
-        unreadable = [day for day in days if day in self._chain.broken and self._is_day(day)]
-        others = [day for day in own if day not in unreadable and not all(map(is_not_ours, own[day]))]
-        gone = self._gone() if None in self._findings else []
+        if None not in self._findings:
+            return Damage(partial=True)
+        own = {day: set(self._findings[day].problems) - self._findings[day].from_kafka for day in days}
+        gone, broken = self._gone(), self._chain.broken
+        unreadable = [day for day in days if day in broken and self._is_day(day)]
+        damaged = [day for day in own if day in self._chain.known and not all(map(is_not_ours, own[day]))]
         return Damage(
             gone=tuple(gone),
             unreadable=tuple(unreadable),
-            others=tuple(day for day in others if day in self._chain.known and day - ONE_DAY not in gone),
-            holds_others=tuple(
-                day for day in own if any(UNNAMED in each and "whose run" not in each for each in own[day])
-            ),
+            others=tuple(day for day in damaged if day - ONE_DAY not in gone),
+            holds_others=tuple(day for day in own if any(map(is_in_the_way, own[day]))),
         )
 
     def _gone(self) -> list[date]:
-        """List the committed days without a folder: those with an entry, and holes between others."""
+        """List the committed days without a folder: with an entry, between others, or known by late files."""
         days = [day for day in self._chain.days if self._is_day(day)]
         entered = {day for day in self._lake.entries() if not self._has_expired(day)}
         between = {first + ONE_DAY for first, after in pairwise(days) if after != first + ONE_DAY}
-        return sorted((entered | between) - set(self._chain.days))
+        problems = [problem for findings in self._findings.values() for problem in findings.problems]
+        brought = {date.fromisoformat(day) for problem in problems for day in BROUGHT_BY.findall(problem)}
+        return sorted((entered | between | brought) - set(self._chain.days))
 
     def _is_day(self, day: date) -> bool:
         """Return whether a folder is that of a committed day, and not one that somebody else made."""
-        known = self._chain.known
-        return day in known or day in self._lake.entries() or (bool(known) and min(known) < day < max(known))
+        known, folder = self._chain.known, day_ref(day)
+        if day in known or day in self._lake.entries() or (bool(known) and min(known) < day < max(known)):
+            return True
+        with suppress(StoreFailed):
+            return any(OURS.fullmatch(below(ref, folder)) for ref in self._lake.files_below(folder))
+        return False
 
     def _has_expired(self, day: date) -> bool:
         return bool(self._chain.expired and day <= self._chain.expired.day.date)

@@ -351,6 +351,39 @@ def test_rows_inside_the_same_bounds_change_no_place_with_those_of_an_expired_da
     assert look(lake, topic).problems == ()
 
 
+@pytest.mark.parametrize("gone", ["folder", "manifest", "manifest and entry"])
+def test_late_rows_of_a_day_that_was_built_again_without_its_manifest_are_not_taken_for_others(
+    tmp_path: Path, gone: str
+) -> None:
+    """Its new manifest had today's rule, and its late files that of before: a row was lost."""
+    lake, topic = tmp_path / "lake", MemoryTopic(1)
+    for day in DAYS:
+        produce_event(topic, day, day, midnight(day, ZONE) + timedelta(hours=1))
+        if day == FOURTH:
+            for at, created in ((SECOND, SECOND), (FIRST, FIRST), (SECOND, FIRST), (FIRST, SECOND)):
+                produce_event(topic, at, created, midnight(day, ZONE) + timedelta(hours=2))
+            for at in (FIRST, SECOND):
+                produce_event(topic, at, at, midnight(day, ZONE) + timedelta(hours=2))
+    for day in DAYS[:4]:
+        run(lake, topic, day)
+    rules = replace(RULES, event_time=CREATED)
+    now = pipeline(lake, topic, late=Late.AMEND, rules=rules, accept=Accept(contract=True))
+    run_day(now, FIFTH)
+    folder = lake / f"date={FOURTH}"
+    shutil.rmtree(folder) if gone == "folder" else (folder / MANIFEST_NAME).unlink()
+    if "entry" in gone:
+        (lake / f"_ledger/{FOURTH}.json").unlink()
+    rebuild_day(pipeline(lake, topic, late=Late.AMEND, rules=rules), FOURTH)
+    every = places(lake)
+    remove(lake, SECOND)
+    before = places(lake)
+    (late,) = (lake / f"date={SECOND}").glob("part-late-*")
+    late.unlink()
+    rebuild_day(pipeline(lake, topic, late=Late.AMEND, rules=rules), FOURTH)
+    assert_none_is_lost(every, before, lake)
+    assert look(lake, topic).problems == ()
+
+
 def test_late_files_of_two_contracts_beside_an_expired_one_are_built_again_by_either(tmp_path: Path) -> None:
     """Each contract was refused (23), as the other one had dated one of the files."""
     lake, topic = tmp_path / "lake", MemoryTopic(1)

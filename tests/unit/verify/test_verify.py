@@ -203,11 +203,11 @@ def test_the_advice_names_the_day_to_build_again_and_files_of_others(amended: Pa
     (amended / f"date={SECOND}" / "notes.txt").write_text("mine")
     found = look(amended)
     assert found.damage.days == ()
-    assert advice(found.damage) == f"Move files that no manifest names out of the lake, as of {SECOND}."
+    assert advice(found.damage) == f"Move what no manifest names out of the lake, such as that of {SECOND}."
     assert found.account is None
     part(amended, FIRST).unlink()
     told = advice(look(amended).damage)
-    assert told.startswith("Move files that no manifest names out of the lake")
+    assert told.startswith("Move what no manifest names out of the lake")
     assert f"`run --date {FIRST} --force`. Then `verify` again." in told
 
 
@@ -226,7 +226,31 @@ def test_a_day_that_is_gone_or_has_no_manifest_comes_before_a_damaged_one(amende
     assert found.damage.days == (THIRD, FIRST)
     assert str(THIRD) in found.problems[0]
     assert advice(found.damage) == f"Bring {THIRD} back first: `plan` says how. Then `verify` again."
-    assert look(amended, only=FIRST).damage.days == (FIRST,)
+    assert advice(look(amended, only=FIRST).damage).startswith("`verify` without --date says")
+    (amended / f"_ledger/{THIRD}.json").unlink()
+    assert look(amended).damage.gone == (THIRD,)
+
+
+@pytest.mark.parametrize("day", [FIRST, THIRD])
+def test_a_first_or_newest_day_without_a_manifest_and_an_entry_is_told_first(
+    amended: Path, day: date
+) -> None:
+    """It dropped out, and the advice named a day whose rebuild was refused."""
+    part(amended, SECOND).unlink()
+    (amended / f"date={day}" / MANIFEST_NAME).write_bytes(b"junk")
+    (amended / f"_ledger/{day}.json").unlink()
+    assert look(amended).damage.days == (day, SECOND)
+
+
+def test_a_newest_manifest_that_cannot_be_read_hides_no_other_finding(amended: Path, tmp_path: Path) -> None:
+    """`verify` ended with the refusal of the store, and told nothing else."""
+    part(amended, FIRST).unlink()
+    manifest = amended / f"date={THIRD}" / MANIFEST_NAME
+    manifest.rename(tmp_path / "elsewhere")
+    manifest.symlink_to(tmp_path / "elsewhere")
+    found = "\n".join(look(amended).problems)
+    assert "symbolic link" in found
+    assert f"date={FIRST}" in found
 
 
 def test_a_folder_and_a_link_of_somebody_else_are_no_damage(amended: Path, tmp_path: Path) -> None:
