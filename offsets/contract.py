@@ -63,7 +63,8 @@ class Accepted:
     """What a person accepted for this one run."""
 
     contract: tuple[str, ...] = ()
-    """Each changed term of the contract, as `key: old -> new` (`--accept-contract`)."""
+    """Each changed term of the contract, as `key: old -> new` (`--accept-contract`); after a rebuild without
+    a manifest also that nobody knows by which event time the day's late files were dated."""
     start: tuple[str, ...] = ()
     """New partitions that begin above offset 0, each as a sentence (`--accept-start`)."""
     loss: tuple[LostOffsets, ...] = ()

@@ -67,7 +67,7 @@ class CarriedOver:
 
     def with_unknown_dates(self, accepted: Accepted) -> Accepted:
         """Return what was accepted, and that nobody knows how late files were dated without a manifest."""
-        if self.again is not None or not self.late:
+        if self.again is not None or not self.late or UNKNOWN_DATES in accepted.contract:
             return accepted
         return replace(accepted, contract=(*accepted.contract, UNKNOWN_DATES))
 

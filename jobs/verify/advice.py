@@ -5,15 +5,12 @@ Pure.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
 UNNAMED: Final = "no manifest names this file"
 """What is said of a file of somebody else."""
-BROUGHT_BY: Final = re.compile(r"; (\d{4}-\d\d-\d\d), whose run brought it, is not committed")
-"""How a late file tells of a day that is gone."""
 LINK: Final = "a symbolic link, and no file of this lake"
 """What is said of a link."""
 
@@ -43,15 +40,10 @@ def is_not_ours(problem: str) -> bool:
     return UNNAMED in problem or LINK in problem
 
 
-def is_in_the_way(problem: str) -> bool:
-    """Return whether a problem is something to be moved away: not what a day brought that is gone."""
-    return is_not_ours(problem) and not BROUGHT_BY.search(problem)
-
-
 def advice(damage: Damage) -> str:
     """Return the next step; a later one waits until a day before it is back."""
     if damage.partial:
-        return "`verify` without --date says which day to bring back first."
+        return "`verify` without --date, at the same level, says which day to bring back first."
     if damage.gone:
         return f"Bring {damage.gone[0]} back first: `plan` says how. Then `verify` again."
     if damage.unreadable:

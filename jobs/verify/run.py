@@ -27,7 +27,7 @@ from jobs.lake.names import LEDGER_NAME, OURS, below, brought_by, day_ref, entry
 from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
 from jobs.task.result import ReadBack
-from jobs.verify.advice import BROUGHT_BY, LINK, Damage, is_in_the_way, is_not_ours
+from jobs.verify.advice import LINK, Damage, is_not_ours
 from jobs.verify.expired import count_expired, is_expired
 from jobs.verify.files import (
     NamedFile,
@@ -403,9 +403,9 @@ class _Run:
 
     def _damage(self, days: Sequence[date]) -> Damage:
         """Sort the days with problems; what Kafka does not show any more is no damage of the lake."""
-        if None not in self._findings:
-            return Damage(partial=True)
         own = {day: set(self._findings[day].problems) - self._findings[day].from_kafka for day in days}
+        if None not in self._findings:
+            return Damage(partial=any(own.values()))
         gone, broken = self._gone(), self._chain.broken
         unreadable = [day for day in days if day in broken and self._is_day(day)]
         damaged = [day for day in own if day in self._chain.known and not all(map(is_not_ours, own[day]))]
@@ -413,7 +413,7 @@ class _Run:
             gone=tuple(gone),
             unreadable=tuple(unreadable),
             others=tuple(day for day in damaged if day - ONE_DAY not in gone),
-            holds_others=tuple(day for day in own if any(map(is_in_the_way, own[day]))),
+            holds_others=tuple(day for day in own if any(map(is_not_ours, own[day]))),
         )
 
     def _gone(self) -> list[date]:
@@ -421,9 +421,16 @@ class _Run:
         days = [day for day in self._chain.days if self._is_day(day)]
         entered = {day for day in self._lake.entries() if not self._has_expired(day)}
         between = {first + ONE_DAY for first, after in pairwise(days) if after != first + ONE_DAY}
-        problems = [problem for findings in self._findings.values() for problem in findings.problems]
-        brought = {date.fromisoformat(day) for problem in problems for day in BROUGHT_BY.findall(problem)}
-        return sorted((entered | between | brought) - set(self._chain.days))
+        return sorted((entered | between | self._brought_by_none()) - set(self._chain.days))
+
+    def _brought_by_none(self) -> set[date]:
+        """Return the days after the newest whose late files lie in others, as `plan` looks for them."""
+        if self._chain.newest is None:
+            return set()
+        with suppress(StoreFailed):
+            late = self._lake.late_files(self._chain.known, self._chain.newest + ONE_DAY, None)
+            return set(filter(None, map(brought_by, late)))
+        return set()
 
     def _is_day(self, day: date) -> bool:
         """Return whether a folder is that of a committed day, and not one that somebody else made."""

@@ -226,9 +226,25 @@ def test_a_day_that_is_gone_or_has_no_manifest_comes_before_a_damaged_one(amende
     assert found.damage.days == (THIRD, FIRST)
     assert str(THIRD) in found.problems[0]
     assert advice(found.damage) == f"Bring {THIRD} back first: `plan` says how. Then `verify` again."
-    assert advice(look(amended, only=FIRST).damage).startswith("`verify` without --date says")
+    assert advice(look(amended, only=FIRST).damage).startswith("`verify` without --date, at the same level,")
     (amended / f"_ledger/{THIRD}.json").unlink()
     assert look(amended).damage.gone == (THIRD,)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "part-late-2000-01-01-x.parquet",
+        "backup/part-late-2026-04-09-x.parquet",
+        "x; 2026-99-99, whose run brought it, is not committed.parquet",
+    ],
+)
+def test_a_file_of_somebody_else_makes_no_day_a_lost_one(amended: Path, name: str) -> None:
+    """The advice sent to a day that never was, for ever; a month 99 in a name ended `verify` as a bug."""
+    stray = amended / f"date={SECOND}" / name
+    stray.parent.mkdir(exist_ok=True)
+    stray.write_text("mine")
+    assert look(amended).damage == Damage(holds_others=(SECOND,))
 
 
 @pytest.mark.parametrize("day", [FIRST, THIRD])
