@@ -424,12 +424,13 @@ class _Run:
         return sorted((entered | between | self._brought_by_none()) - set(self._chain.days))
 
     def _brought_by_none(self) -> set[date]:
-        """Return the days after the newest whose late files lie in others, as `plan` looks for them."""
-        if self._chain.newest is None:
+        """Return days after the newest readable one whose late files lie in others, as `plan` finds them."""
+        newest = max(self._chain.known, default=None)
+        if newest is None or not any(findings.problems for findings in self._findings.values()):
             return set()
         with suppress(StoreFailed):
-            late = self._lake.late_files(self._chain.known, self._chain.newest + ONE_DAY, None)
-            return set(filter(None, map(brought_by, late)))
+            late = self._lake.late_files(self._chain.known, newest, None)
+            return {day for day in map(brought_by, late) if day and day > newest}
         return set()
 
     def _is_day(self, day: date) -> bool:

@@ -247,6 +247,17 @@ def test_a_file_of_somebody_else_makes_no_day_a_lost_one(amended: Path, name: st
     assert look(amended).damage == Damage(holds_others=(SECOND,))
 
 
+@pytest.mark.parametrize("foreign", ["2026-03-31", "2099-01-01", "9999-12-31"])
+def test_a_folder_of_somebody_else_hides_no_lost_newest_day(amended: Path, foreign: str) -> None:
+    """The advice was to move away the late files of the lost day; the last date ended `verify` as a bug."""
+    shutil.rmtree(amended / f"date={THIRD}")
+    (amended / f"_ledger/{THIRD}.json").unlink()
+    (amended / f"date={foreign}").mkdir()
+    found = look(amended)
+    assert found.damage.gone == (THIRD,)
+    assert advice(found.damage).startswith(f"Bring {THIRD} back first")
+
+
 @pytest.mark.parametrize("day", [FIRST, THIRD])
 def test_a_first_or_newest_day_without_a_manifest_and_an_entry_is_told_first(
     amended: Path, day: date
