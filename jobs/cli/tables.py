@@ -261,7 +261,7 @@ def verified(result: Verified) -> None:
 
 
 def _account(account: Account) -> str:
-    """Return the sum of all offsets that were read, each counted once."""
+    """Return the sum of all offsets, each counted once."""
     counts = {_words(verdict): count for verdict, count in account.verdicts.items()}
     counts |= {"gaps": account.gaps, "lost": account.lost, "pending for a later day": account.pending}
     parts = " + ".join(f"{count:,} {what}" for what, count in counts.items() if count)

@@ -127,6 +127,7 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
     nearest = candidates(objects)
     times = [found for found in nearest if _fits(columns, found)]
     event_time = next(filter(_in_all_but_few, times), None)
+    others = [found for found in times if found is not event_time]
     stamps = [stamp for stamp, _ in objects]
     if event_time and event_time.path == ("event_time",) and len(columns) > 1:
         columns = [column for column in columns if column.field != "event_time"]
@@ -138,9 +139,7 @@ def propose(records: Sequence[FullRecord], zone: str, earliest: date | None) -> 
         first=_first_day(event_time, stamps, zone, earliest),
         zone=zone,
         event_time=event_time,
-        others=tuple(
-            (found, _first_day(found, stamps, zone, earliest)) for found in times if found is not event_time
-        )[:OTHERS],
+        others=tuple((other, _first_day(other, stamps, zone, earliest)) for other in others[:OTHERS]),
         nearest=nearest[0] if nearest else None,
         past=_past(event_time),
         limit=_limit(event_time),

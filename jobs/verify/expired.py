@@ -55,7 +55,7 @@ def count_expired(lake: Lake, chain: Chain) -> tuple[Expired, list[str]]:
 
 def is_expired(chain: Chain, file: DataFile) -> bool:
     """Return whether a late file went with the day to which it was brought."""
-    return bool(chain.expired and file.target and file.day and file.day <= chain.expired.day.date)
+    return bool(file.target and file.day and chain.has_expired(file.day))
 
 
 def _expired_dates(lake: Lake, chain: Chain) -> Iterator[date]:

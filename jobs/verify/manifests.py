@@ -104,6 +104,10 @@ class Chain:
         named = oldest.first_day if oldest else None
         return min([*self.days[:1], *([named] if named else [])], default=None)
 
+    def has_expired(self, day: date) -> bool:
+        """Return whether a day has expired by policy."""
+        return self.expired is not None and day <= self.expired.day.date
+
     def as_last_written(self, file: DataFile) -> DataFile:
         """Return a file as it was last written: a rebuild of its day may have remade an amendment."""
         summary = self.known.get(file.day) if file.target and file.day else None

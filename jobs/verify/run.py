@@ -14,7 +14,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import date
 from functools import lru_cache, partial
-from itertools import pairwise
 from typing import Final
 
 import structlog
@@ -23,11 +22,12 @@ from jobs.day.columns import current_columns
 from jobs.day.schema_file import SCHEMA_NAME, read_schema, schema_text
 from jobs.lake.files import is_link
 from jobs.lake.ledger import entry_problems, folder_gone, not_entered
-from jobs.lake.names import LEDGER_NAME, OURS, below, brought_by, day_ref, entry_ref
+from jobs.lake.names import LEDGER_NAME, brought_by, day_ref, entry_ref
 from jobs.lake.port import Lake
 from jobs.task.parquet_writer import UNREADABLE, read_back
 from jobs.task.result import ReadBack
-from jobs.verify.advice import LINK, Damage, is_not_ours
+from jobs.verify.advice import LINK, Damage
+from jobs.verify.damage import find_damage
 from jobs.verify.expired import count_expired, is_expired
 from jobs.verify.files import (
     NamedFile,
@@ -55,7 +55,6 @@ from jobs.verify.manifests import (
 from jobs.verify.records import Coordinates, explain, row_problems
 from jobs.verify.result import Account, AgainstKafka, DayLedger, Verified, account, day_ledger
 from offsets.commit_log import read_manifest
-from offsets.days import ONE_DAY
 from offsets.errors import ConfigError, DayExists, LedgerBroken, StoreFailed
 from offsets.kafka.reader import TopicReader
 from offsets.manifest import DataFile, Manifest
@@ -111,15 +110,12 @@ def _notes(lake: Lake) -> Iterator[str]:
 def _require_committed(lake: Lake, chain: Chain, only: date | None) -> None:
     """Check that there is something to verify: an empty lake would pass every check."""
     if not chain.days:
-        raise ConfigError(
-            expected=f"a lake with committed days at {lake.place('')}",
-            found=f"{'entries of them in its _ledger alone' if lake.entries() else 'a folder without any'}"
-            if lake.exists()
-            else "no such folder",
-            do="`plan` says how to bring them back."
-            if lake.exists() and lake.entries()
-            else "Correct `lake.path`, or run a day first.",
-        )
+        found, do = "no such folder", "Correct `lake.path`, or run a day first."
+        if lake.entries():
+            found, do = "entries of them in its _ledger alone", "`plan` says how to bring them back."
+        elif lake.exists():
+            found = "a folder without any"
+        raise ConfigError(expected=f"a lake with committed days at {lake.place('')}", found=found, do=do)
     first, last = chain.first or chain.days[0], max([chain.days[-1], *lake.entries()])
     if only and not first <= only <= last:
         raise ConfigError(
@@ -210,7 +206,7 @@ class _Run:
                     self._current.problems += unknown_day_folders(self._lake, self._chain)
                     lost = (of for day, of in entries.items() if day and day not in self._chain.days)
                     self._current.problems += [problem for of in lost for problem in of]
-                elif self._has_expired(day):
+                elif self._chain.has_expired(day):
                     pass  # it expired between two looks
                 elif day not in self._chain.days:
                     entered = self._lake.stat(entry_ref(day))
@@ -392,7 +388,7 @@ class _Run:
             expired=count_expired(self._lake, self._chain)[0],
             not_entered=self._not_entered(),
             problems=tuple(problems),
-            damage=self._damage([day for day in self._findings if day]),
+            damage=self._damage(),
             account=self._account(ledger) if None in self._findings and not problems else None,
         )
 
@@ -401,49 +397,10 @@ class _Run:
             return not_entered(self._lake, list(self._chain.known))
         return ()
 
-    def _damage(self, days: Sequence[date]) -> Damage:
+    def _damage(self) -> Damage:
         """Sort the days with problems; what Kafka does not show any more is no damage of the lake."""
-        own = {day: set(self._findings[day].problems) - self._findings[day].from_kafka for day in days}
-        if None not in self._findings:
-            return Damage(partial=any(own.values()))
-        gone, broken = self._gone(), self._chain.broken
-        unreadable = [day for day in days if day in broken and self._is_day(day)]
-        damaged = [day for day in own if day in self._chain.known and not all(map(is_not_ours, own[day]))]
-        return Damage(
-            gone=tuple(gone),
-            unreadable=tuple(unreadable),
-            others=tuple(day for day in damaged if day - ONE_DAY not in gone),
-            holds_others=tuple(day for day in own if any(map(is_not_ours, own[day]))),
-        )
-
-    def _gone(self) -> list[date]:
-        """List the committed days without a folder: with an entry, between others, or known by late files."""
-        days = [day for day in self._chain.days if self._is_day(day)]
-        entered = {day for day in self._lake.entries() if not self._has_expired(day)}
-        between = {first + ONE_DAY for first, after in pairwise(days) if after != first + ONE_DAY}
-        return sorted((entered | between | self._brought_by_none()) - set(self._chain.days))
-
-    def _brought_by_none(self) -> set[date]:
-        """Return days after the newest readable one whose late files lie in others, as `plan` finds them."""
-        newest = max(self._chain.known, default=None)
-        if newest is None or not any(findings.problems for findings in self._findings.values()):
-            return set()
-        with suppress(StoreFailed):
-            late = self._lake.late_files(self._chain.known, newest, None)
-            return {day for day in map(brought_by, late) if day and day > newest}
-        return set()
-
-    def _is_day(self, day: date) -> bool:
-        """Return whether a folder is that of a committed day, and not one that somebody else made."""
-        known, folder = self._chain.known, day_ref(day)
-        if day in known or day in self._lake.entries() or (bool(known) and min(known) < day < max(known)):
-            return True
-        with suppress(StoreFailed):
-            return any(OURS.fullmatch(below(ref, folder)) for ref in self._lake.files_below(folder))
-        return False
-
-    def _has_expired(self, day: date) -> bool:
-        return bool(self._chain.expired and day <= self._chain.expired.day.date)
+        problems = {day: set(of.problems) - of.from_kafka for day, of in self._findings.items()}
+        return find_damage(self._lake, self._chain, problems)
 
     def _account(self, ledger: Sequence[DayLedger]) -> Account | None:
         newest = self._read_manifest(self._chain.newest)

@@ -37,9 +37,10 @@ from jobs.verify.manifests import Summary, day_problems, read_chain
 from jobs.verify.result import DayLedger, Verified
 from jobs.verify.run import verify
 from offsets.checkpoint import Checkpoint, LostOffsets
+from offsets.commit_log import read_ledger
 from offsets.contract import Accepted
 from offsets.days import ONE_DAY, runs_of
-from offsets.errors import ConfigError
+from offsets.errors import ConfigError, LedgerBroken
 from offsets.manifest import DataFile, FileOffsets, Manifest, Tally
 from offsets.manifest_text import MANIFEST_NAME, from_json, to_json
 from offsets.ranges import Offsets
@@ -186,6 +187,15 @@ def test_a_gap_that_two_days_read_is_accounted_for_once(tmp_path: Path) -> None:
     assert account.unread is not None
     assert account.offsets + account.unread == topic.logs[0].high
     assert account.gaps == 6
+
+
+def test_a_lake_of_which_all_folders_are_gone_is_sent_where_help_is(amended: Path) -> None:
+    for day in DAYS:
+        shutil.rmtree(amended / f"date={day}")
+    with pytest.raises(ConfigError, match=r"_ledger alone. `plan` says how"):
+        look(amended)
+    with pytest.raises(LedgerBroken, match="Restore their folders from a backup"):
+        read_ledger(PosixLake(amended))
 
 
 def test_lost_offsets_are_in_the_account(tmp_path: Path) -> None:
