@@ -290,7 +290,7 @@ class Lake(LedgerReader, Files, Protocol):
         ...
 
     def finish(self, day: date) -> None:
-        """Say of a committed day that nothing is left to do for it; may be repeated.
+        """Record of a committed day that nothing is left to do for it; may be repeated.
 
         In a folder on disk there is nothing to say; in a bucket `_SUCCESS` says it. Needs the lock.
 

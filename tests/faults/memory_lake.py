@@ -13,8 +13,6 @@ from contextlib import contextmanager
 from datetime import UTC, date, datetime
 from io import BytesIO
 from pathlib import Path
-from typing import Any
-from weakref import WeakValueDictionary
 
 from jobs.lake.files import HashedFile, awaits_rename
 from jobs.lake.names import (
@@ -34,16 +32,14 @@ from offsets.errors import DayExists, LakeLocked, LedgerBroken, StoreFailed
 from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME
 from tests.faults.store import Fault, Keeps, nothing
 from tests.support.local_engine import Crash
+from tests.support.same_in_tasks import SameInTasks
 
-_ALIVE: WeakValueDictionary[str, MemoryStore] = WeakValueDictionary()
 
-
-class MemoryStore:
+class MemoryStore(SameInTasks):
     """The names of a lake in memory, and its next fault."""
 
     def __init__(self, root: Path) -> None:
         """Begin without a lake; `root` is where it is shown."""
-        _ALIVE[str(root)] = self
         self.root, self.names, self.staged = root, dict[str, bytearray](), set[str]()
         self.times: dict[bytes, int] = {}
         """After how many changes a text of a day was written."""
@@ -51,10 +47,6 @@ class MemoryStore:
         self.kinds: Counter[str] = Counter()
         self.injected = 0
         self.plant()
-
-    def __reduce__(self) -> Any:
-        """Stay the same store in a task, which gets its lake pickled."""
-        return _alive, (str(self.root),)
 
     def plant(self, fault: Fault | None = None) -> None:
         """Start a new process, with a fault ahead of it or none."""
@@ -346,8 +338,3 @@ class MemoryLake:
             for name in list(self.files_below(staged)):
                 del self._store.names[name]
             self._store.staged.discard(last(staged))
-
-
-def _alive(root: str) -> MemoryStore:
-    """Return the store that is shown at a folder in this process."""
-    return _ALIVE[root]

@@ -24,13 +24,15 @@ from jobs.config import Late
 from jobs.context import Pipeline
 from jobs.daily import run_day
 from jobs.lake.clean import clean
+from jobs.lake.names import in_day
 from jobs.lake.objects.lake import ObjectLake
-from jobs.lake.objects.ledger import NUMBERED, entries_of
+from jobs.lake.objects.ledger import read_entries
 from jobs.lake.port import LockHolder
 from jobs.rebuild import rebuild_day
+from offsets.days import midnight
 from offsets.errors import ConfigError, EarlierDayMissing, LakeLocked, NotPublished, StoreFailed
 from offsets.instants import micros
-from offsets.manifest import Manifest
+from offsets.manifest import DataFile, Manifest
 from offsets.manifest_text import from_json
 from tests.faults.light_files import file_rows
 from tests.faults.object_store import Fate, MemoryObjects
@@ -45,6 +47,7 @@ EXPECTED: Final = (StoreFailed, NotPublished, LakeLocked, EarlierDayMissing)
 CHAOS: Final = (0.0, 0.01, 0.04, 0.1)
 """How many of the changes go wrong."""
 NOON: Final = timedelta(hours=12)
+KILLED: Final = (Fate.KILLED_BEFORE, Fate.KILLED_AFTER, Fate.KILLED_DELAYED)
 WRONG: Final = [fate for fate in Fate if fate is not Fate.ANSWERED]
 
 
@@ -62,6 +65,8 @@ class Actor:
     stopped: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
     at: tuple[str, str] = ("", "")
     """The question before which it waits: its kind, and the key."""
+    dead: bool = False
+    """Whether it was killed: it asks nothing more, whatever its code does on its way out."""
     ended: str | None = None
     error: BaseException | None = None
     thread: threading.Thread | None = None
@@ -103,7 +108,6 @@ class ObjectHistory:
         self.live: list[Actor] = []
         self.trace: list[str] = []
         self.chaos, self._calm = 0.0, False
-        self._in_copy: dict[str, bool] = {}
         self._checker = Checker(self.store)
         self.store.asked, self.store.fate = self._asked, self._fate
         self.amend = self.random.random() < 0.8
@@ -114,9 +118,9 @@ class ObjectHistory:
     def produce(self, stamped: date) -> None:
         """Produce a record that Kafka stamps on a day; its event is often of another, or no event at all."""
         about = stamped + timedelta(days=self.random.choice((0, 0, 0, -1, 1, -2)))
-        at = datetime(about.year, about.month, about.day, tzinfo=UTC) + NOON
+        at = midnight(about, "UTC") + NOON
         value = b'{"id":"o","n":1,"at":%d}' % micros(at) if self.random.random() < 0.9 else b"?"
-        stamp = datetime(stamped.year, stamped.month, stamped.day, tzinfo=UTC) + NOON
+        stamp = midnight(stamped, "UTC") + NOON
         self.topic.produce(self.random.randrange(PARTITIONS), value, stamp)
 
     def play(self) -> None:
@@ -141,7 +145,7 @@ class ObjectHistory:
 
     def _let_an_hour_pass(self) -> None:
         """Let each copy that has begun come to its end: none is on its way for so long."""
-        for actor in [actor for actor in self.live if self._in_copy.get(actor.name)]:
+        for actor in [actor for actor in self.live if actor.at[0] == "copy"]:
             self._go_on(actor, steps=1, calm=True)
         for number in reversed(range(len(self.store.flying))):
             if self.store.flying[number][0].startswith("copy"):
@@ -179,15 +183,15 @@ class ObjectHistory:
         self._start(kind, day)
         actor = self.live[-1]
         while actor.step() and not (actor.at[0] == question and actor.at[1].startswith(key)):
-            self._check()
+            self._checker.check()
         assert actor.ended is None
         return actor
 
     def to_its_end(self, actor: Actor) -> str:
         """Let a process go on to its end, and return how it ended."""
         while actor.step():
-            self._check()
-        self._check()
+            self._checker.check()
+        self._checker.check()
         return f"{actor.ended} {actor.error or ''}".strip()
 
     def _run(self, day: date) -> None:
@@ -215,25 +219,21 @@ class ObjectHistory:
                 if actor.error:
                     raise Violation(f"{actor.name}: {actor.error!r}") from actor.error
                 break
-            self._check()
-        self._check()
+            self._checker.check()
+        self._checker.check()
 
     def _land(self, number: int | None = None) -> None:
         what = self.store.land(self.random.randrange(len(self.store.flying)) if number is None else number)
         self.trace.append(f"landed: {what}")
         self.counts["landed"] += 1
-        self._check()
-
-    def _check(self) -> None:
         self._checker.check()
 
     def _asked(self, kind: str, key: str) -> None:
-        actor = next((actor for actor in self.live if actor.thread is threading.current_thread()), None)
-        if actor:
-            self._in_copy[actor.name] = kind == "copy"
+        if actor := self._asking():
+            if actor.dead:
+                raise Crash("not alive")
             actor.at = kind, key
             actor.wait()
-            self._in_copy[actor.name] = False
             self.trace.append(f"{actor.name}: {kind} {key}")
 
     def _fate(self, kind: str, key: str) -> Fate:
@@ -242,14 +242,20 @@ class ObjectHistory:
         fate = self.random.choice(WRONG)
         self.counts[f"fate: {fate.name}"] += 1
         self.trace.append(f"   {kind} {key}: {fate.name}")
+        if actor := self._asking():
+            actor.dead = fate in KILLED
         return fate
+
+    def _asking(self) -> Actor | None:
+        """Return the process whose thread this is."""
+        return next((actor for actor in self.live if actor.thread is threading.current_thread()), None)
 
     def _come_to_rest(self) -> None:
         """Run each day and clean, without faults: then all is where it belongs."""
         self.chaos = 0.0
         for number in range(DAYS):
             self._run(FIRST + timedelta(days=number))
-            self._check()
+            self._checker.check()
         self._clean()
         self._checker.check()
         self._checker.check_rest(self.topic)
@@ -263,6 +269,7 @@ class Checker:
         self._store = store
         self._manifests: dict[bytes, Manifest] = {}
         self._rows: dict[bytes, list[tuple[int, int]]] = {}
+        self._hashes: dict[bytes, str] = {}
         self._seen_at = -1
 
     def check(self) -> None:
@@ -280,9 +287,7 @@ class Checker:
     def check_rest(self, topic: MemoryTopic) -> None:
         """Check that each file is at its place, no other is there, and each offset has its one verdict."""
         counts, _ = self._truth()
-        wanted = {
-            key for manifest in counts.values() for key in map(manifest_final(manifest), manifest.files)
-        }
+        wanted = {key for manifest in counts.values() for key in _finals(manifest).values()}
         there = {
             key for key in self._store.objects if key.startswith("date=") and "." in key.rsplit("/", 1)[1]
         }
@@ -304,9 +309,8 @@ class Checker:
 
     def _truth(self) -> tuple[dict[date, Manifest], list[Manifest]]:
         """Return the manifests that count, by day, and all that ever did."""
-        objects = [self._store._found(key) for key in self._store.objects if NUMBERED.fullmatch(key)]
         counts, ever = {}, []
-        for day, entries in entries_of(objects).days.items():
+        for day, entries in read_entries(self._store).days.items():
             for entry in (*entries.before, entries.counts):
                 if entry:
                     ever.append(self._manifest(entry.key))
@@ -326,18 +330,19 @@ class Checker:
             self._rows[text] = [row.at for row in file_rows(BytesIO(text))]
         return self._rows[text]
 
+    def _hash(self, text: bytes) -> str:
+        if text not in self._hashes:
+            self._hashes[text] = hashlib.sha256(text).hexdigest()
+        return self._hashes[text]
+
     def _no_row_lost(self, counts: dict[date, Manifest]) -> None:
-        hashes = {
-            hashlib.sha256(text).hexdigest()
-            for key, (text, _) in self._store.objects.items()
-            if key.startswith("_staging/")
-        }
+        hashes = {key: self._hash(text) for key, (text, _) in self._store.objects.items()}
+        staged = {sha256 for key, sha256 in hashes.items() if key.startswith("_staging/")}
         for manifest in counts.values():
-            for file in manifest.files:
-                final = self._store.objects.get(manifest_final(manifest)(file))
-                if final is None and file.sha256 not in hashes:
+            for file, key in _finals(manifest).items():
+                if key not in hashes and file.sha256 not in staged:
                     raise Violation(f"lost: {file.path} of {manifest.run_id}, neither staged nor in place")
-                if final and hashlib.sha256(final[0]).hexdigest() != file.sha256:
+                if hashes.get(key, file.sha256) != file.sha256:
                     raise Violation(f"another file at {file.path} of {manifest.run_id}")
 
     def _no_row_twice(self) -> None:
@@ -346,7 +351,7 @@ class Checker:
             raise Violation(f"doubled for readers of date=*/*.parquet: {doubled}")
 
     def _no_row_uncommitted(self, ever: list[Manifest]) -> None:
-        named = {key for manifest in ever for key in map(manifest_final(manifest), manifest.files)}
+        named = {key for manifest in ever for key in _finals(manifest).values()}
         if alien := sorted(set(self._day_files()) - named):
             raise Violation(f"uncommitted: {alien}")
 
@@ -356,17 +361,13 @@ class Checker:
                 yield key
 
     def _success_is_true(self, counts: dict[date, Manifest]) -> None:
-        entries = entries_of(self._store._found(key) for key in self._store.objects if key[:8] == "_ledger/")
+        entries = read_entries(self._store)
         for day, manifest in counts.items():
             text = self._store.objects.get(f"date={day}/_SUCCESS", (b"",))[0].decode().strip()
             counting = entries.of(day).counts
             if counting and counting.key == f"_ledger/{text}":
-                absent = [
-                    file.path
-                    for file in manifest.files
-                    if manifest_final(manifest)(file) not in self._store.objects
-                ]
-                if absent:
+                finals = _finals(manifest).items()
+                if absent := [file.path for file, key in finals if key not in self._store.objects]:
                     raise Violation(f"_SUCCESS of {day} speaks of {absent}, which are not there")
 
     def _chain_is_whole(self, counts: dict[date, Manifest]) -> None:
@@ -378,15 +379,15 @@ class Checker:
                 raise Violation(f"{after} does not go on from {before}")
 
 
-def manifest_final(manifest: Manifest) -> Callable[..., str]:
-    """Return a function that returns the key at which a file of a manifest ends."""
-    return lambda file: file.target or f"date={manifest.day.date}/{file.path}"
+def _finals(manifest: Manifest) -> dict[DataFile, str]:
+    """Return the keys at which the files of a manifest end."""
+    return {file: file.target or in_day(manifest.day.date, file.path) for file in manifest.files}
 
 
 def _is_kept(record: Record) -> bool:
     """Return whether a record has a row in some file: all but events before the first day."""
     at = re.search(rb'"at":(\d+)', record.value or b"")
-    return at is None or int(at[1]) >= micros(datetime(FIRST.year, FIRST.month, FIRST.day, tzinfo=UTC))
+    return at is None or int(at[1]) >= micros(midnight(FIRST, "UTC"))
 
 
 def play(seed: int, counts: Counter[str]) -> None:

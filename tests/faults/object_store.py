@@ -12,16 +12,14 @@ from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from functools import partial
 from io import BytesIO
-from typing import Any
-from weakref import WeakValueDictionary
 
 from jobs.lake.files import HashedFile
 from jobs.lake.objects.store import Found
 from offsets.errors import StoreFailed
 from tests.support.local_engine import Crash
+from tests.support.same_in_tasks import SameInTasks
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
-_ALIVE: WeakValueDictionary[int, MemoryObjects] = WeakValueDictionary()
 
 
 class Fate(Enum):
@@ -41,12 +39,11 @@ class Fate(Enum):
     KILLED_DELAYED = auto()
 
 
-class MemoryObjects:
+class MemoryObjects(SameInTasks):
     """The objects of a lake in memory."""
 
     def __init__(self) -> None:
         """Begin without objects; each change is answered."""
-        _ALIVE[id(self)] = self
         self.objects: dict[str, tuple[bytes, datetime]] = {}
         self.flying: list[tuple[str, Callable[[], object]]] = []
         self.fate: Callable[[str, str], Fate] = lambda kind, key: Fate.ANSWERED
@@ -54,10 +51,6 @@ class MemoryObjects:
         """Called before each question and each change."""
         self.kinds: Counter[str] = Counter()
         self.changes, self.now = 0, START
-
-    def __reduce__(self) -> Any:
-        """Stay the same store in a task, which gets its lake pickled."""
-        return _alive, (id(self),)
 
     # -- reading
 
@@ -165,8 +158,3 @@ class MemoryObject(HashedFile):
     def make_durable(self) -> str:
         self._store.put(self.ref, b"".join(self._parts))
         return self._hash.hexdigest()
-
-
-def _alive(number: int) -> MemoryObjects:
-    """Return a store of this process."""
-    return _ALIVE[number]

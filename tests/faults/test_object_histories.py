@@ -17,12 +17,15 @@ import pytest
 import structlog
 
 import jobs.lake.objects.lake as lake_module
+import jobs.lake.objects.ledger as ledger_module
 from jobs.lake.names import STAGING_NAME, last
-from jobs.lake.objects.lake import ObjectLake, _Commit, _OpenDay
-from jobs.lake.objects.ledger import Outcome, entry_key
+from jobs.lake.objects.lake import ObjectLake, _OpenDay
+from jobs.lake.objects.ledger import entry_key
 from jobs.lake.objects.store import ObjectStore
 from jobs.lake.port import DayContents
+from offsets.errors import StoreFailed
 from offsets.manifest import DataFile
+from tests.faults.histories import drop_event
 from tests.faults.light_files import light_files
 from tests.faults.object_histories import FIRST, ObjectHistory, Violation, play
 
@@ -43,14 +46,10 @@ OFTEN: Final = (
 def quiet() -> Iterator[None]:
     """Write no log: thousands of runs would."""
     before = structlog.get_config()
-    structlog.configure(processors=[_drop])
+    structlog.configure(processors=[drop_event])
     with light_files():
         yield
     structlog.configure(**before)
-
-
-def _drop(*_: object) -> str:
-    raise structlog.DropEvent
 
 
 @pytest.mark.timeout(3_600)
@@ -93,23 +92,25 @@ def test_a_run_that_was_fenced_off_commits_nothing() -> None:
 def _taken_for_anothers(patched: pytest.MonkeyPatch) -> None:
     """`exists` is taken for another's entry, and not read."""
 
-    def put(store: ObjectStore, day: date, number: int, text: bytes) -> Outcome:
-        return Outcome.OURS if store.create(entry_key(day, number), text) else Outcome.ANOTHERS
+    def put(store: ObjectStore, day: date, number: int, text: bytes) -> bool:
+        return store.create(entry_key(day, number), text)
 
     patched.setattr(lake_module, "put_entry", put)
 
 
 def _removes_what_may_be_committed(patched: pytest.MonkeyPatch) -> None:
     """A run removes its staging where it does not know whether its entry arrived."""
-    kept = ObjectLake.discard
+    puts = ObjectLake._put_entry
 
-    def discard(self: ObjectLake, staged: str) -> None:
-        run = self._runs.get(last(staged))
-        if run and run.commit is _Commit.UNKNOWN:
-            run.commit = _Commit.BEATEN
-        kept(self, staged)
+    def put(self: ObjectLake, staged: str, day: date, contents: DayContents) -> None:
+        try:
+            puts(self, staged, day, contents)
+        except StoreFailed:
+            self._runs[last(staged)].may_be_committed = False
+            raise
 
-    patched.setattr(ObjectLake, "discard", discard)
+    patched.setattr(ledger_module, "TRIES", 1)  # so that it often does not know
+    patched.setattr(ObjectLake, "_put_entry", put)
 
 
 def _success_names_nothing(patched: pytest.MonkeyPatch) -> None:

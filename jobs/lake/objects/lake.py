@@ -14,7 +14,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
-from enum import Enum, auto
 from io import BufferedIOBase
 from typing import Final
 
@@ -33,7 +32,7 @@ from jobs.lake.names import (
     parent,
     staged_day,
 )
-from jobs.lake.objects.ledger import FENCE, DayEntries, Entries, Outcome, put_entry, read_entries
+from jobs.lake.objects.ledger import FENCE, DayEntries, Entries, put_entry, read_entries
 from jobs.lake.objects.store import Found, ObjectStore
 from jobs.lake.port import DayContents, Entry, LockHolder, NewFile, Orphan
 from offsets.errors import AuditFailed, DayExists, LakeLocked, LedgerBroken, StoreFailed, VerifyFailed
@@ -48,21 +47,12 @@ MOVES_NAME: Final = "_moves.json"
 """In the staging of a run: where each file lies until it is copied, by its path below the day."""
 
 
-class _Commit(Enum):
-    """How far a run is with its entry."""
-
-    NOT_PUT = auto()
-    UNKNOWN = auto()
-    BEATEN = auto()
-    OURS = auto()
-
-
 @dataclass(slots=True)
 class _Run:
-    """A run of this process: what its day's ledger held when it began, and how far it is with its entry."""
+    """A run of this process: what its day's ledger held when it began, and whether its entry may be there."""
 
     entries: DayEntries
-    commit: _Commit = _Commit.NOT_PUT
+    may_be_committed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +150,7 @@ class ObjectLake:
         """Return none, as no folder is replaced."""
         return []
 
-    def is_published(self, day: date) -> bool:
+    def is_entered(self, day: date) -> bool:
         """Return whether all that follows a day's commit is done: its `_SUCCESS` names the entry."""
         entry = self._entries().of(day).counts
         if entry is None:
@@ -168,8 +158,6 @@ class ObjectLake:
         if entry.key not in self._published and self._store.get(in_day(day, SUCCESS_NAME)) == _names(entry):
             self._published.add(entry.key)
         return entry.key in self._published
-
-    is_entered = is_published
 
     # -- reading
 
@@ -191,10 +179,7 @@ class ObjectLake:
         entry = self._entries().of(day).counts if day else None
         if day is None or entry is None:
             return ref
-        return entry.key if _manifest_day(ref) else _lists_key(day, self._run_id(entry))
-
-    def _run_id(self, entry: Found) -> str:
-        return self._read(entry).run_id
+        return entry.key if _manifest_day(ref) else _lists_key(day, self._read(entry).run_id)
 
     def _read(self, entry: Found) -> Manifest:
         text, place = self._store.get(entry.key), self._store.place(entry.key)
@@ -223,7 +208,7 @@ class ObjectLake:
     def _open_day(self, day: date) -> _OpenDay | None:
         """Return a committed day that is not published, or None."""
         entry = self._entries().of(day).counts
-        if entry is None or self.is_published(day):
+        if entry is None or self.is_entered(day):
             return None
         if entry.key not in self._open:
             manifest = self._read(entry)
@@ -246,7 +231,6 @@ class ObjectLake:
         name = ref.split("/")[1] if ref.startswith(STAGING_NAME) else ""
         run, day = self._runs.get(name), staged_day(name)
         if run and day and self._look_again(day).number != run.entries.number:
-            run.commit = _Commit.BEATEN
             raise _beaten(day)
 
     def files_below(self, ref: str) -> Iterator[str]:
@@ -398,7 +382,11 @@ class ObjectLake:
 
     def remove(self, staged: str, day: date) -> None:
         """Refuse: no day leaves a bucket yet."""
-        raise _not_here("to remove a day")
+        raise StoreFailed(
+            expected="a lake in a folder, to remove a day",
+            found="one in a bucket",
+            do="This is not possible in a bucket yet. Nothing was changed.",
+        )
 
     def commit(self, staged: str, day: date, contents: DayContents) -> None:
         """Put a day's entry: from then on it is committed, wherever its files lie.
@@ -416,10 +404,11 @@ class ObjectLake:
         if lists := contents.texts.get(LISTS_NAME):
             self._store.put(_lists_key(day, last(staged).partition(".")[2]), lists)
         self._store.put(f"{staged}/{MOVES_NAME}", json.dumps(dict(contents.moved)).encode())
-        run.commit = _Commit.UNKNOWN
-        outcome = put_entry(self._store, day, run.entries.number + 1, contents.texts[MANIFEST_NAME])
-        run.commit = _Commit.OURS if outcome is Outcome.OURS else _Commit.BEATEN
-        if run.commit is _Commit.BEATEN:
+        run.may_be_committed = True
+        run.may_be_committed = put_entry(
+            self._store, day, run.entries.number + 1, contents.texts[MANIFEST_NAME]
+        )
+        if not run.may_be_committed:
             raise _beaten(day)
         self._listed = None
 
@@ -466,7 +455,7 @@ class ObjectLake:
         return self._move(open_day, file)
 
     def finish(self, day: date) -> None:
-        """Say in `_SUCCESS` that all files of a day are in place, and remove the staging of its run.
+        """Record in `_SUCCESS` that all files of a day are in place, and remove the staging of its run.
 
         Raises:
             StoreFailed: the store refused, or the day was replaced meanwhile.
@@ -490,7 +479,7 @@ class ObjectLake:
         run = self._runs.get(name)
         if run is None:
             self._discard_orphan(name)
-        elif run.commit in (_Commit.NOT_PUT, _Commit.BEATEN):
+        elif not run.may_be_committed:
             self._delete_below(staged)
 
     def _discard_orphan(self, name: str) -> None:
@@ -501,7 +490,7 @@ class ObjectLake:
         found, day = self._store.list(f"{STAGING_NAME}/{name}/"), staged_day(name)
         if day:
             number = self._look_again(day).number
-            if put_entry(self._store, day, number + 1, FENCE) is Outcome.ANOTHERS:
+            if not put_entry(self._store, day, number + 1, FENCE):
                 return  # somebody committed meanwhile: it is looked at next time
             self._listed = None  # the run may have committed before the fence
             if self._is_needed(name):
@@ -561,12 +550,4 @@ def _disturbed() -> LakeLocked:
         expected="the ledger to stay as it was while this run read the lake",
         found="a newer entry in it",
         do="Another run works on this lake. Run again once it has ended.",
-    )
-
-
-def _not_here(what: str) -> StoreFailed:
-    return StoreFailed(
-        expected=f"a lake in a folder, {what}",
-        found="one in a bucket",
-        do="This is not possible in a bucket yet. Nothing was changed.",
     )

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date
-from enum import Enum, auto
 from typing import Final
 
 from jobs.lake.names import ENTRY, LEDGER_NAME
@@ -22,14 +21,6 @@ TRIES: Final = 3
 """How often an entry is put before its outcome is taken as unknown."""
 FENCE: Final = b""
 NUMBERED: Final = re.compile(rf"{LEDGER_NAME}/(\d{{4}}-\d\d-\d\d)\.(\d{{6}})\.json")
-
-
-class Outcome(Enum):
-    """What became of an entry that was put."""
-
-    OURS = auto()
-    ANOTHERS = auto()
-    """Another entry has the number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +76,8 @@ def entries_of(found: Iterable[Found]) -> Entries:
     return Entries(days)
 
 
-def put_entry(store: ObjectStore, day: date, number: int, text: bytes) -> Outcome:
-    """Put a day's entry under a number, unless another entry has it.
+def put_entry(store: ObjectStore, day: date, number: int, text: bytes) -> bool:
+    """Put a day's entry under a number, and return whether it is there: another entry may have the number.
 
     Whatever the store answers but that it is there now, the entry is read: `exists` may speak of our own,
     whose first answer was lost.
@@ -98,12 +89,12 @@ def put_entry(store: ObjectStore, day: date, number: int, text: bytes) -> Outcom
     for _ in range(TRIES):
         try:
             if store.create(key, text):
-                return Outcome.OURS
+                return True
         except StoreFailed as error:
             failed = error
         there = store.get(key)
         if there is not None:
-            return Outcome.OURS if there == text else Outcome.ANOTHERS
+            return there == text
     raise StoreFailed(
         expected=f"to put {store.place(key)}",
         found=failed.found if failed else "neither an entry nor a word why",
