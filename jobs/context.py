@@ -18,10 +18,10 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self, TypeVar
 
 from jobs import config, logs
-from jobs.config import KafkaSettings, Late, Settings
+from jobs.config import KafkaSettings, LakeSettings, Late, Settings
 from jobs.config.secrets import Secret
 from jobs.lake.port import Lake, LockHolder
 from jobs.lake.posix import PosixLake
@@ -147,7 +147,7 @@ class Runtime:
 
             yield Pipeline(
                 settings=settings,
-                lake=PosixLake(settings.lake.path),
+                lake=open_lake(settings.lake),
                 broker=broker,
                 engine=cache(lambda: self.engine(settings)),
                 run_id=run_id,
@@ -159,8 +159,19 @@ class Runtime:
 def load(path: Path | None) -> Settings:
     """Read the configuration, and name its topic and lake in every line of the log."""
     settings = config.load(path, os.environ)
-    logs.bind(topic=settings.topic, lake=str(settings.lake.path.absolute()))
+    logs.bind(topic=settings.topic, lake=settings.lake.place)
     return settings
+
+
+def open_lake(settings: LakeSettings) -> Lake:
+    """Open a lake of any kind; nothing is asked yet."""
+    path = settings.path
+    if isinstance(path, Path):
+        return PosixLake(path)
+    from jobs.lake.objects.bucket import Bucket
+    from jobs.lake.objects.lake import ObjectLake
+
+    return ObjectLake(Bucket(path.url, _revealed(path.options), path.allow_http, path.ca, path.timeout))
 
 
 @contextmanager
@@ -185,10 +196,13 @@ def open_broker(kafka: KafkaSettings) -> Iterator[TopicReader]:
         connected.close()
 
 
+Plain = TypeVar("Plain", str, str | bool)
+
+
 def _versions() -> dict[str, str]:
     packages = ("kafka-daily", "pyspark", "pyarrow", "msgspec", "confluent-kafka")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 
 
-def _revealed(options: Mapping[str, str | Secret]) -> dict[str, str]:
+def _revealed(options: Mapping[str, Plain | Secret]) -> dict[str, Plain]:
     return {name: value.reveal() if isinstance(value, Secret) else value for name, value in options.items()}

@@ -162,12 +162,12 @@ def _take(waiting: deque[T]) -> Iterator[T]:
 
 def _loaded(configs: Sequence[Path]) -> Iterator[tuple[Path, Settings | KafkaDailyError]]:
     """Load each config; yield an error for one that is wrong, or cannot run beside those before it."""
-    lakes = dict[Path, Path]()
+    lakes = dict[str, Path]()
     first: Settings | None = None
     for path in configs:
         try:
             settings = config.load(path, os.environ)
-            lake = Path(os.path.realpath(settings.lake.path))  # resolve() fails on a loop of links
+            lake = settings.lake.identity
             _require_own_lake(lake, lakes.get(lake))
             lakes[lake] = path
             first = first or settings
@@ -177,7 +177,7 @@ def _loaded(configs: Sequence[Path]) -> Iterator[tuple[Path, Settings | KafkaDai
             yield path, error
 
 
-def _require_own_lake(lake: Path, other: Path | None) -> None:
+def _require_own_lake(lake: str, other: Path | None) -> None:
     if other is not None:
         raise ConfigError(
             expected="a lake of its own for each topic",
@@ -203,7 +203,7 @@ def _run(
     run_day: Callable[[Pipeline, date], Outcome],
     stopping: threading.Event,
 ) -> TopicResult:
-    logs.bind(topic=settings.topic, lake=str(settings.lake.path.absolute()))
+    logs.bind(topic=settings.topic, lake=settings.lake.place)
     result = TopicResult(config=path, topic=settings.topic)
     outcomes: list[Outcome] = []
     try:

@@ -111,21 +111,20 @@ def status(config: Config = None, last: options.Last = None, json: Json = False)
     """Show the days of the lake, the next due day, the lock."""
     with exit_codes(json):
         from jobs.cli import json_documents, tables
-        from jobs.context import load
-        from jobs.lake.posix import PosixLake
+        from jobs.context import load, open_lake
         from jobs.lake.status import status as read_status
         from offsets.plan import bounds
 
         settings = load(options.one_config(config))
         seen = read_status(
-            PosixLake(settings.lake.path),
+            open_lake(settings.lake),
             settings.day.first,
             lambda ledger, day: bounds(day, settings.day.zone, ledger.newest).end + settings.day.grace,
             datetime.now(UTC),
         )
         seen = replace(seen, days=seen.days[-last:]) if last else seen
         if json:
-            json_documents.print_document(replace(seen, lake=str(Path(seen.lake).absolute())))
+            json_documents.print_document(replace(seen, lake=settings.lake.place))
         else:
             tables.status(seen)
 
@@ -252,13 +251,12 @@ def clean(
     """List what runs that died left in staging, and remove it when told to."""
     with exit_codes(json):
         from jobs.cli import json_documents, tables
-        from jobs.context import load
+        from jobs.context import load, open_lake
         from jobs.lake.clean import clean as remove_orphans
         from jobs.lake.clean import orphans
         from jobs.lake.port import LockHolder
-        from jobs.lake.posix import PosixLake
 
-        lake = PosixLake(load(options.one_config(config)).lake.path)
+        lake = open_lake(load(options.one_config(config)).lake)
         now = datetime.now(UTC)
         since = None if older_than is None else now - options.age(older_than)
         if execute:
@@ -289,14 +287,13 @@ def expire(
     """List the days before a date, and remove them when told to; the newest two stay."""
     with exit_codes(json):
         from jobs.cli import json_documents, tables
-        from jobs.context import load
+        from jobs.context import load, open_lake
         from jobs.lake.expiry import STAY, expiring
         from jobs.lake.expiry import expire as remove_days
         from jobs.lake.port import LockHolder
-        from jobs.lake.posix import PosixLake
         from jobs.lake.roll_forward import finish_last_run
 
-        lake = PosixLake(load(options.one_config(config)).lake.path)
+        lake = open_lake(load(options.one_config(config)).lake)
         now, day = datetime.now(UTC), before.date()
         if execute:
             holder = LockHolder(run_id="expire", host=socket.gethostname(), pid=os.getpid(), since=now)

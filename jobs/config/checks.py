@@ -11,7 +11,9 @@ from typing import Final
 
 from pydantic import ByteSize
 
+from jobs.config.bucket import bucket_problems
 from jobs.config.columns import read_columns
+from jobs.config.fields import is_bucket
 from jobs.config.problems import KeyPath, Problems, shown
 from jobs.config.schema import ConfigFile, InvalidSection
 from jobs.config.spark_keys import is_local, why_fixed
@@ -84,9 +86,16 @@ def _spark(config: ConfigFile, problems: Problems) -> None:
             problems.add(path, f"expected one value, found {shown(value)}")
 
 
+def _store(config: ConfigFile, problems: Problems) -> None:
+    if is_bucket(config.lake.path):
+        bucket_problems(config.lake, file_sizes(config)[0], problems)
+    elif config.lake.store.model_fields_set:
+        problems.add(("lake", "store"), "is of a lake in a bucket; lake.path is a folder")
+
+
 def _cluster(config: ConfigFile, problems: Problems) -> None:
     master = str(config.spark.get("spark.master", "local[*]"))
-    if is_local(master) or config.lake.shared:
+    if is_local(master) or config.lake.shared or is_bucket(config.lake.path):
         return
     problems.add(
         ("lake", "shared"),
@@ -139,6 +148,7 @@ _CHECKS: tuple[tuple[tuple[KeyPath, ...], Check], ...] = (
     ((), _columns),
     ((("record", "format"),), _format),
     ((), _spark),
-    ((("lake", "shared"), ("spark", "spark.master")), _cluster),
+    ((("lake", "path"), ("lake", "store"), ("lake", "target_file_size"), ("lake", "min_file_size")), _store),
+    ((("lake", "path"), ("lake", "shared"), ("spark", "spark.master")), _cluster),
 )
 """Each rule with the keys whose values it needs; in this order, since later rules rely on earlier ones."""

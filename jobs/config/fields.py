@@ -39,6 +39,8 @@ _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _SERVER = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[a-zA-Z0-9._-]+):(\d{1,5})")
 _URL = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*://")
+_KEY = re.compile(r"[a-zA-Z0-9._=-]+")
+_BUCKET = re.compile(r"(?:s3|gs|az)://[^/?#]+(?:/[^?#]*)?")
 _MACHINE_ZONES = ("localtime", "posixrules", "Factory", "posix/", "right/")
 
 
@@ -208,20 +210,34 @@ def _server(part: object, at: int) -> str:
     return text
 
 
-def folder(value: object) -> str:
-    """Read the path of a folder, without checking that it exists."""
+def lake_path(value: object) -> str:
+    """Read the path of a folder, or the address of a prefix in a bucket, without checking that it exists."""
     text = required_text(value)
     if match := _URL.match(text):
-        raise InvalidValue(
-            "a plain path has no file://"
-            if match[0].lower() == "file://"
-            else f"object stores such as {match[0]} come with a later version"
-        )
+        return _bucket(text, match[0].lower())
     if text.startswith("~"):
         raise InvalidValue("~ is not read; write ${env:HOME} or the whole path")
     if "\0" in text:
         raise InvalidValue("a path holds no NUL")
     return text
+
+
+def _bucket(text: str, scheme: str) -> str:
+    if scheme == "file://":
+        raise InvalidValue("a plain path has no file://")
+    if scheme in ("s3a://", "s3n://"):
+        raise InvalidValue("write s3://")
+    if not _BUCKET.fullmatch(text):
+        raise InvalidValue("a bucket is s3://bucket/prefix, gs://bucket/prefix or az://container/prefix")
+    names = text.partition("://")[2].rstrip("/").split("/")
+    if any(name in ("", ".", "..") or not _KEY.fullmatch(name) for name in names):
+        raise InvalidValue("each name between two slashes has only the characters a-z A-Z 0-9 . _ - =")
+    return text.rstrip("/")
+
+
+def is_bucket(path: str) -> bool:
+    """Return whether a lake's path is the address of a bucket."""
+    return bool(_URL.match(path))
 
 
 def field_path(value: object) -> tuple[str, ...]:
@@ -271,7 +287,7 @@ CalendarDate = Annotated[date, BeforeValidator(calendar_date)]
 Zone = Annotated[str, BeforeValidator(zone)]
 TopicName = Annotated[str, BeforeValidator(topic_name)]
 Servers = Annotated[str, BeforeValidator(servers)]
-Folder = Annotated[str, BeforeValidator(folder)]
+LakePath = Annotated[str, BeforeValidator(lake_path)]
 FieldPath = Annotated[tuple[str, ...], BeforeValidator(field_path)]
 TimeText = Annotated[TimeFormat | TimePattern, BeforeValidator(time_format)]
 Text = Annotated[str, BeforeValidator(required_text)]

@@ -13,10 +13,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
+from jobs.config.bucket import BucketSettings, bucket_settings
 from jobs.config.checks import check, file_sizes, invalid, rules
+from jobs.config.fields import is_bucket
 from jobs.config.problems import KeyPath, Problems, dotted
 from jobs.config.read import read
-from jobs.config.schema import ConfigFile, DaySection, Evolve, InvalidSection, KafkaSection, Late
+from jobs.config.schema import ConfigFile, DaySection, Evolve, InvalidSection, KafkaSection, LakeSection, Late
 from jobs.config.secrets import References, ResolvedText, Secret, Unresolved, is_reference
 from jobs.config.security import ClientOptions, Options, client_options
 from jobs.config.strict_yaml import NotYaml, Tree, parse
@@ -29,7 +31,10 @@ CORRECT: Final = "Correct what is listed and run again; conf/example.yaml shows 
 
 _SECURITY = ("kafka", "security")
 _PASSWORDS = ("password", "key_password")
-_HIDDEN = frozenset({"username", "password", "key_password"})
+_STORE = ("lake", "store")
+_HIDDEN = frozenset(
+    {"username", "password", "key_password", "secret_access_key", "session_token", "account_key", "sas"}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,16 +62,33 @@ class KafkaPart:
 class LakeSettings:
     """Where days are written, and in which files; sizes in bytes.
 
-    The path is relative where that of the config is, so that messages show it as it was given.
+    The path of a folder is relative where that of the config is, so that messages show it as it was given.
     """
 
-    path: Path
+    path: Path | BucketSettings
     target_file_size: int
     min_file_size: int
     compression: str
     keep: timedelta | None
     shared: bool
     success_file: bool = False
+
+    @property
+    def folder(self) -> Path:
+        """The folder of a lake that is one."""
+        if not isinstance(self.path, Path):
+            raise TypeError(f"{self.path.url} is no folder")
+        return self.path
+
+    @property
+    def place(self) -> str:
+        """The lake's absolute path, or its address."""
+        return str(self.path.absolute()) if isinstance(self.path, Path) else self.path.url
+
+    @property
+    def identity(self) -> str:
+        """The same for two configs of one lake, whatever links lead to it."""
+        return os.path.realpath(self.path) if isinstance(self.path, Path) else self.path.url
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,11 +223,11 @@ def _fill(tree: Tree, path: KeyPath, references: References, problems: Problems)
 
 
 def _hidden(text: str, path: KeyPath) -> str | Secret:
-    if path[:2] != _SECURITY:
+    if path[:2] not in (_SECURITY, _STORE):
         return text
     if isinstance(text, ResolvedText):
         return Secret(text, text.origin)
-    return Secret(text) if path == _SECURITY or path[2] in _HIDDEN else text
+    return Secret(text) if len(path) == len(_SECURITY) or path[2] in _HIDDEN else text
 
 
 def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Settings:
@@ -217,7 +239,7 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         day=config.day,
         rules=rules(config),
         lake=LakeSettings(
-            path=_shortest(file.parent / config.lake.path),
+            path=_path(file.parent, config.lake),
             target_file_size=int(target),
             min_file_size=int(smallest),
             compression=config.lake.compression,
@@ -230,6 +252,12 @@ def _settings(file: Path, config: ConfigFile, options: ClientOptions) -> Setting
         evolve=config.record.evolve,
         spark={key: str(value) for key, value in config.spark.items()},
     )
+
+
+def _path(folder: Path, lake: LakeSection) -> Path | BucketSettings:
+    if is_bucket(lake.path):
+        return bucket_settings(lake, folder)
+    return _shortest(folder / lake.path)
 
 
 def _shortest(path: Path) -> Path:

@@ -18,10 +18,10 @@ from jobs.config.fields import (
     Duration,
     FieldPath,
     Flag,
-    Folder,
     HiddenText,
     InvalidValue,
     Keep,
+    LakePath,
     Mapped,
     Patience,
     Revealed,
@@ -262,12 +262,60 @@ class RecordSection(Section):
     columns, or fields of a struct."""
 
 
+class StoreSection(Section):
+    """How to reach the bucket of a lake, where its environment does not say it already.
+
+    Without these keys a store is reached as its own tools reach it: by the variables of the environment
+    (`AWS_*`, `GOOGLE_*`, `AZURE_*`), or by the identity that a machine or a workload has.
+    """
+
+    endpoint: Text | None = Field(default=None, description="an address such as https://minio.example:9000")
+    """Where the store is, if it is not that of Amazon, Google or Microsoft."""
+    allow_http: Flag = Field(default=False, description="true or false")
+    """Whether an endpoint without TLS is taken."""
+    ca: Text | None = Field(
+        default=None, description="the path of a PEM file with the authority's certificates"
+    )
+    """The authorities that may sign the store's certificate, beside those of the system."""
+    timeout: Patience = Field(default=timedelta(minutes=2), description="a duration such as 2m")
+    """How long a store is tried that does not answer, or that answers that it is busy. Then the run ends."""
+    region: Text | None = Field(default=None, description="a region such as eu-west-1")
+    """S3: the bucket's region."""
+    virtual_hosted: Flag = Field(default=False, description="true or false")
+    """S3: whether the bucket is named in the host, and not in the path."""
+    access_key_id: TextOrSecret | None = Field(default=None, description="the id of an access key")
+    """S3: the id of an access key. It needs `secret_access_key`."""
+    secret_access_key: HiddenText | None = Field(
+        default=None, description="a secret, as ${env:NAME} or ${file:PATH}"
+    )
+    """S3: the secret of that key."""
+    session_token: HiddenText | None = Field(
+        default=None, description="a token, as ${env:NAME} or ${file:PATH}"
+    )
+    """S3: the token of a key that is valid for some hours."""
+    encryption: Literal["AES256", "aws:kms", "aws:kms:dsse"] | None = Field(
+        default=None, description="one of AES256, aws:kms, aws:kms:dsse"
+    )
+    """S3: how new objects are encrypted, if not as the bucket says."""
+    kms_key: Text | None = Field(default=None, description="the id of a key of KMS")
+    """S3: the key for `aws:kms`."""
+    service_account: Text | None = Field(default=None, description="the path of a JSON file")
+    """Google: the key of a service account."""
+    account: Text | None = Field(default=None, description="the name of a storage account")
+    """Azure: the storage account."""
+    account_key: HiddenText | None = Field(default=None, description="a key, as ${env:NAME} or ${file:PATH}")
+    """Azure: the account's key."""
+    sas: HiddenText | None = Field(default=None, description="a token, as ${env:NAME} or ${file:PATH}")
+    """Azure: a shared access signature."""
+
+
 class LakeSection(Section):
     """Where days are written, and in which files."""
 
-    path: Folder = Field(description="the path of a folder such as ./lake/orders")
-    """The lake's folder, which is made where it is missing. A relative path counts from the config's
-    folder."""
+    path: LakePath = Field(description="a folder such as ./lake/orders, or s3://bucket/orders")
+    """The lake's folder, which is made where it is missing; a relative path counts from the config's folder.
+    Or a prefix in a bucket: `s3://bucket/prefix`, `gs://bucket/prefix`, `az://container/prefix`."""
+    store: StoreSection = Field(default_factory=StoreSection)
     target_file_size: Size = Field(default=ByteSize(256 * 1024**2), description="a size such as 256MiB")
     """The size that files should have; none grows beyond 1.15 times it. At least 1MiB. Where only
     `min_file_size` is written, this is eight times it, and 256MiB at least."""

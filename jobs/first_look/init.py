@@ -155,7 +155,7 @@ def _tried(path: Path, sample: TopicSample, proposal: Proposal) -> Proposed:
     causes = summed_causes([each.as_cause() for each in invalid])
     return Proposed(
         path=str(path),
-        lake=_shown(settings.lake.path),
+        lake=_shown(settings.lake.folder),
         sampled=len(judged),
         rows=sum(verdicts[row] for row in (Verdict.IN_DAY, Verdict.LATE, Verdict.LATER_DAY)),
         before_first=verdicts[Verdict.BEFORE_FIRST],

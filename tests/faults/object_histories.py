@@ -365,7 +365,7 @@ class Checker:
         for day, manifest in counts.items():
             text = self._store.objects.get(f"date={day}/_SUCCESS", (b"",))[0].decode().strip()
             counting = entries.of(day).counts
-            if counting and counting.key == f"_ledger/{text}":
+            if counting and counting.key == text:
                 finals = _finals(manifest).items()
                 if absent := [file.path for file, key in finals if key not in self._store.objects]:
                     raise Violation(f"_SUCCESS of {day} speaks of {absent}, which are not there")

@@ -76,9 +76,15 @@ class MemoryObjects(SameInTasks):
     def objects_below(self, prefix: str) -> list[str]:
         return sorted(key for key in self.objects if key.startswith(prefix))
 
-    def list(self, prefix: str) -> list[Found]:
-        self.asked("list", prefix)
-        return [self._found(key) for key in self.objects_below(prefix)]
+    def find(self, folder: str) -> list[Found]:
+        self.asked("find", folder)
+        return [self._found(key) for key in self.objects_below(f"{folder}/")]
+
+    def folders(self, folder: str = "") -> list[str]:
+        self.asked("folders", folder)
+        inner = f"{folder}/" if folder else ""
+        below = [key.removeprefix(inner) for key in self.objects_below(inner)]
+        return sorted({name.split("/")[0] for name in below if "/" in name})
 
     def _found(self, key: str) -> Found:
         text, modified = self.objects[key]

@@ -75,7 +75,7 @@ def test_a_run_that_commits_just_before_its_fence_keeps_its_files() -> None:
     """`clean` put the fence behind the entry, and removed the files by a ledger that it had read before."""
     history = ObjectHistory(0, Counter())
     run = history.until("run", FIRST, "create", "_ledger/")
-    clean = history.until("clean", FIRST, "list", "_staging/2026")
+    clean = history.until("clean", FIRST, "find", "_staging/2026")
     assert run.step()
     assert history.to_its_end(clean) == "well"
     assert history.to_its_end(run) == "well"
@@ -84,9 +84,9 @@ def test_a_run_that_commits_just_before_its_fence_keeps_its_files() -> None:
 def test_a_run_that_was_fenced_off_commits_nothing() -> None:
     history = ObjectHistory(0, Counter())
     run = history.until("run", FIRST, "create", "_ledger/")
-    assert history.to_its_end(history.until("clean", FIRST, "list", "_staging/")) == "well"
+    assert history.to_its_end(history.until("clean", FIRST, "find", "_staging/")) == "well"
     assert history.to_its_end(run) == "LakeLocked"
-    assert history.to_its_end(history.until("run", FIRST, "list", "_ledger/")) == "well"
+    assert history.to_its_end(history.until("run", FIRST, "find", "_ledger/")) == "well"
 
 
 def _taken_for_anothers(patched: pytest.MonkeyPatch) -> None:
@@ -123,7 +123,7 @@ def _cleans_without_a_fence(patched: pytest.MonkeyPatch) -> None:
 
     def discard(self: ObjectLake, name: str) -> None:
         if not self._is_needed(name):
-            self._store.delete(each.key for each in self._store.list(f"{STAGING_NAME}/{name}/"))
+            self._store.delete(each.key for each in self._store.find(f"{STAGING_NAME}/{name}"))
 
     patched.setattr(ObjectLake, "_discard_orphan", discard)
 

@@ -151,7 +151,7 @@ def pipeline(request: pytest.FixtureRequest, configured: Configured) -> Iterator
             borrowed = Borrowed(request, _revealed(settings.kafka.spark))
             return Pipeline(
                 settings=settings,
-                lake=PosixLake(settings.lake.path),
+                lake=PosixLake(settings.lake.folder),
                 broker=lambda: client,
                 engine=lambda: borrowed,
                 run_id=f"20260401T000000-{next(_RUNS):06x}",

@@ -47,7 +47,7 @@ def topics(monkeypatch: pytest.MonkeyPatch) -> dict[str, MemoryTopic]:
         if settings.topic not in found:
             raise ConfigError(expected=f"topic {settings.topic}", found="none", do="Correct topic.")
         topic = found[settings.topic]
-        yield local_engine.pipeline(settings.lake.path, topic, engine=LocalEngine(topic))
+        yield local_engine.pipeline(settings.lake.folder, topic, engine=LocalEngine(topic))
 
     monkeypatch.setattr(context.Runtime, "pipeline", pipeline)
     return found
@@ -127,7 +127,7 @@ def test_a_bug_that_one_topic_meets_is_told_and_stops_no_other(
     configs = [config(tmp_path, name) for name in ("one", "two")]
 
     def run(pipeline: Pipeline, day: date) -> Outcome:
-        if pipeline.settings.lake.path.name == "one":
+        if pipeline.settings.lake.folder.name == "one":
             raise ZeroDivisionError
         return run_day(pipeline, day)
 

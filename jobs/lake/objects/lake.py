@@ -79,6 +79,7 @@ class ObjectLake:
     def _forget(self) -> None:
         """Know nothing: what is known is known from one listing on."""
         self._listed: Entries | None = None
+        self._looked_up: dict[date, DayEntries] = {}
         self._runs: dict[str, _Run] = {}
         self._published: set[str] = set()
         self._open: dict[str, _OpenDay] = {}
@@ -99,6 +100,19 @@ class ObjectLake:
             self._listed = read_entries(self._store)
         return self._listed
 
+    def _of(self, day: date) -> DayEntries:
+        """Return the entries of a day; without a listing of all days those of this day alone are listed."""
+        if self._listed is not None:
+            return self._listed.of(day)
+        if day not in self._looked_up:
+            self._looked_up[day] = self._look_again(day)
+        return self._looked_up[day]
+
+    def _list_anew(self) -> None:
+        """Know no entries: this process has put one, or somebody else may have."""
+        self._listed = None
+        self._looked_up.clear()
+
     def _look_again(self, day: date) -> DayEntries:
         """List the entries of one day as they are now; what this run goes by stays as it was."""
         return read_entries(self._store, day).of(day)
@@ -113,7 +127,7 @@ class ObjectLake:
 
     def has_day(self, day: date) -> bool:
         """Return whether a day is committed."""
-        return self._entries().of(day).counts is not None
+        return self._of(day).counts is not None
 
     def has_manifest(self, day: date) -> bool:
         """Return whether a day is committed."""
@@ -121,21 +135,21 @@ class ObjectLake:
 
     def manifest_place(self, day: date) -> str:
         """Return the address of the entry that counts."""
-        entry = self._entries().of(day).counts
+        entry = self._of(day).counts
         return self._store.place(entry.key if entry else entry_ref(day))
 
     entry_place = manifest_place
 
     def manifest_text(self, day: date) -> bytes | None:
         """Return the entry that counts, or None."""
-        entry = self._entries().of(day).counts
+        entry = self._of(day).counts
         return self._store.get(entry.key) if entry else None
 
     entry_text = manifest_text
 
     def manifest_written(self, day: date) -> datetime | None:
         """Return when the entry that counts was put, by the store's clock."""
-        entry = self._entries().of(day).counts
+        entry = self._of(day).counts
         return entry.modified if entry else None
 
     def offset_lists(self, day: date, at: int, size: int) -> bytes:
@@ -152,7 +166,7 @@ class ObjectLake:
 
     def is_entered(self, day: date) -> bool:
         """Return whether all that follows a day's commit is done: its `_SUCCESS` names the entry."""
-        entry = self._entries().of(day).counts
+        entry = self._of(day).counts
         if entry is None:
             return False
         if entry.key not in self._published and self._store.get(in_day(day, SUCCESS_NAME)) == _names(entry):
@@ -171,12 +185,12 @@ class ObjectLake:
 
     def day_names(self) -> list[str]:
         """List all names that readers of `date=*` take for a day, in order."""
-        return sorted({each.key.split("/")[0] for each in self._store.list(DAY_PREFIX)})
+        return [name for name in self._store.folders() if name.startswith(DAY_PREFIX)]
 
     def _key(self, ref: str) -> str:
         """Return the key of a reference: the manifest and its entry are one object, its sets another."""
         day = _manifest_day(ref) or _lists_day(ref)
-        entry = self._entries().of(day).counts if day else None
+        entry = self._of(day).counts if day else None
         if day is None or entry is None:
             return ref
         return entry.key if _manifest_day(ref) else _lists_key(day, self._read(entry).run_id)
@@ -194,7 +208,7 @@ class ObjectLake:
             return Entry(identity=key)
         if waiting := self._waiting(ref):
             return Entry(identity=waiting[1]) if self._store.head(waiting[0]) else None
-        return Entry(identity=ref) if self._store.list(f"{ref}/") else None
+        return Entry(identity=ref) if self._store.find(ref) else None
 
     def _waiting(self, ref: str) -> tuple[str, str] | None:
         """Return where a file of a committed day lies in staging, and the key at which it is to end."""
@@ -207,7 +221,7 @@ class ObjectLake:
 
     def _open_day(self, day: date) -> _OpenDay | None:
         """Return a committed day that is not published, or None."""
-        entry = self._entries().of(day).counts
+        entry = self._of(day).counts
         if entry is None or self.is_entered(day):
             return None
         if entry.key not in self._open:
@@ -235,7 +249,7 @@ class ObjectLake:
 
     def files_below(self, ref: str) -> Iterator[str]:
         """Yield all objects below a reference but `_SUCCESS`, and its files that are still in staging."""
-        keys = {each.key for each in self._store.list(f"{ref}/") if last(each.key) != SUCCESS_NAME}
+        keys = {each.key for each in self._store.find(ref) if last(each.key) != SUCCESS_NAME}
         day = staged_day(ref.split("/")[0].removeprefix(DAY_PREFIX))
         if day and (open_day := self._open_day(day)):
             names = (in_day(day, name) for name in open_day.moves)
@@ -252,7 +266,7 @@ class ObjectLake:
         """
         if since:
             return []
-        found = [each.key for day in into for each in self._store.list(f"{day_ref(day)}/part-late-")]
+        found = [each.key for day in into for each in self._store.find(day_ref(day))]
         return [key for key in found if (brought := brought_by(key)) and brought >= by]
 
     def lock_holder(self) -> LockHolder | None:
@@ -261,13 +275,13 @@ class ObjectLake:
 
     def staged_names(self) -> list[str]:
         """List the names in staging, in order."""
-        return sorted({each.key.split("/")[1] for each in self._store.list(f"{STAGING_NAME}/")})
+        return self._store.folders(STAGING_NAME)
 
     def orphans(self) -> list[Orphan]:
         """List the staging of runs, but for that from which files of a committed day are still copied."""
-        self._listed = None
+        self._list_anew()
         found: dict[str, list[Found]] = {}
-        for each in self._store.list(f"{STAGING_NAME}/"):
+        for each in self._store.find(STAGING_NAME):
             found.setdefault(each.key.split("/")[1], []).append(each)
         return [_orphan(name, objects) for name, objects in found.items() if not self._is_needed(name)]
 
@@ -311,10 +325,10 @@ class ObjectLake:
         """
         staged = _staging(day, run_id)
         self._store.put(f"{staged}/{BEGUN_NAME}", b"{}")
-        there = self._store.list(f"{day_ref(day)}/")  # before the ledger: an entry comes before its files
+        there = self._store.find(day_ref(day))  # before the ledger: an entry comes before its files
         entries = self._look_again(day)
         self._runs[last(staged)] = _Run(entries)
-        if entries.counts != self._entries().of(day).counts:
+        if entries.counts != self._of(day).counts:
             raise _beaten(day)
         if there and not entries.counts:
             raise DayExists(
@@ -410,7 +424,7 @@ class ObjectLake:
         )
         if not run.may_be_committed:
             raise _beaten(day)
-        self._listed = None
+        self._list_anew()
 
     def enter(self, days: Iterable[date]) -> None:
         """Copy the files of committed days to their places, but for late files that go to other days."""
@@ -424,7 +438,7 @@ class ObjectLake:
     def _remove_superseded(self, open_day: _OpenDay) -> None:
         """Remove the files that earlier entries of a day name and this one does not, before its own come."""
         day, named = open_day.manifest.day.date, set(map(open_day.final, open_day.manifest.files))
-        for entry in self._entries().of(day).before:
+        for entry in self._of(day).before:
             old = _OpenDay(entry, self._read(entry), {})
             self._store.delete({*map(old.final, old.manifest.files)} - named)
 
@@ -487,18 +501,18 @@ class ObjectLake:
 
         A run that commits afterwards finds its number taken.
         """
-        found, day = self._store.list(f"{STAGING_NAME}/{name}/"), staged_day(name)
+        found, day = self._store.find(f"{STAGING_NAME}/{name}"), staged_day(name)
         if day:
             number = self._look_again(day).number
             if not put_entry(self._store, day, number + 1, FENCE):
                 return  # somebody committed meanwhile: it is looked at next time
-            self._listed = None  # the run may have committed before the fence
+            self._list_anew()  # the run may have committed before the fence
             if self._is_needed(name):
                 return
         self._store.delete(each.key for each in found)
 
     def _delete_below(self, staged: str) -> None:
-        self._store.delete(each.key for each in self._store.list(f"{staged}/"))
+        self._store.delete(each.key for each in self._store.find(staged))
 
 
 def _staging(day: date, run_id: str) -> str:
@@ -506,12 +520,12 @@ def _staging(day: date, run_id: str) -> str:
 
 
 def _lists_key(day: date, run_id: str) -> str:
-    return f"{LEDGER_NAME}/lists/{day}.{run_id}"
+    return f"{LEDGER_NAME}/{day}/{run_id}.lists"
 
 
 def _names(entry: Found) -> bytes:
     """Return the text of a `_SUCCESS` that names an entry."""
-    return f"{last(entry.key)}\n".encode()
+    return f"{entry.key}\n".encode()
 
 
 def _manifest_day(ref: str) -> date | None:

@@ -1,6 +1,6 @@
 """The ledger of a lake in a bucket: numbered entries, each put once, of which a day's highest counts.
 
-`_ledger/<date>.<number>.json` is a day's manifest, or an empty object: a fence. A fence takes a number, so
+`_ledger/<date>/<number>.json` is a day's manifest, or an empty object: a fence. A fence takes a number, so
 that a run which is still on its way to that number is beaten. Entries are never changed and never removed:
 history stays, and whoever finishes the moves of an entry finds what it replaced.
 """
@@ -20,7 +20,7 @@ from offsets.errors import StoreFailed
 TRIES: Final = 3
 """How often an entry is put before its outcome is taken as unknown."""
 FENCE: Final = b""
-NUMBERED: Final = re.compile(rf"{LEDGER_NAME}/(\d{{4}}-\d\d-\d\d)\.(\d{{6}})\.json")
+NUMBERED: Final = re.compile(rf"{LEDGER_NAME}/(\d{{4}}-\d\d-\d\d)/(\d{{6}})\.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Entries:
 
 def entry_key(day: date, number: int) -> str:
     """Return the key of a day's entry."""
-    return f"{LEDGER_NAME}/{day}.{number:06d}{ENTRY}"
+    return f"{LEDGER_NAME}/{day}/{number:06d}{ENTRY}"
 
 
 def read_entries(store: ObjectStore, day: date | None = None) -> Entries:
@@ -58,7 +58,7 @@ def read_entries(store: ObjectStore, day: date | None = None) -> Entries:
     Raises:
         StoreFailed: the store refused, or did not answer.
     """
-    return entries_of(store.list(f"{LEDGER_NAME}/{day}." if day else f"{LEDGER_NAME}/"))
+    return entries_of(store.find(f"{LEDGER_NAME}/{day}" if day else LEDGER_NAME))
 
 
 def entries_of(found: Iterable[Found]) -> Entries:

@@ -56,8 +56,16 @@ class ObjectStore(Protocol):
         """
         ...
 
-    def list(self, prefix: str) -> list[Found]:
-        """List all objects whose keys begin with a prefix, in order.
+    def find(self, folder: str) -> list[Found]:
+        """List all objects below a folder, at any depth, in order.
+
+        Raises:
+            StoreFailed: the store refused, or did not answer.
+        """
+        ...
+
+    def folders(self, folder: str = "") -> list[str]:
+        """List the names just below a folder that have objects below them, in order.
 
         Raises:
             StoreFailed: the store refused, or did not answer.

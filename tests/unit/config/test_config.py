@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from jobs.config import Late, Settings, load
+from jobs.config.bucket import BucketSettings
 from jobs.config.problems import Problems
 from jobs.config.read import all_keys, read
 from jobs.config.schema import ConfigFile, Mechanism
@@ -118,6 +119,29 @@ def dotted_keys(tree: object, prefix: str = "") -> list[str]:
         for name, inner in tree.items()
         for dotted in (f"{prefix}{name}", *dotted_keys(inner, f"{prefix}{name}."))
     ]
+
+
+def test_a_bucket_is_reached_by_the_keys_of_its_store_and_no_secret_is_shown(tmp_path: Path) -> None:
+    lake = "lake: {path: 's3://b/l/', store: {endpoint: 'http://h:1', allow_http: true, ca: ca.pem, "
+    lake += "timeout: 9s, access_key_id: me, secret_access_key: hush, session_token: '${env:TOKEN}', encryption: AES256}}"
+    text = re.sub(r"lake:\n  path: .*", lake, SMALLEST)
+    (tmp_path / "c.yaml").write_text(text)
+    path = load(tmp_path / "c.yaml", {"TOKEN": "still"}).lake.path
+    assert isinstance(path, BucketSettings)
+    assert (path.url, path.allow_http, path.ca) == ("s3://b/l", True, tmp_path / "ca.pem")
+    assert path.timeout == timedelta(seconds=9)
+    shown = {
+        name: getattr(value, "reveal", lambda value=value: value)() for name, value in path.options.items()
+    }
+    assert shown == {
+        "endpoint": "http://h:1",
+        "access_key_id": "me",
+        "secret_access_key": "hush",
+        "session_token": "still",
+        "server_side_encryption": "AES256",
+    }
+    assert "hush" not in f"{path!r} {path.options!r}"
+    assert "still" not in f"{path!r} {path.options!r}"
 
 
 def test_what_is_left_out_has_the_documented_default(tmp_path: Path) -> None:
@@ -403,7 +427,27 @@ REFUSED = [
     ),
     ({"record": RECORD + "    a: int\n  kafka_columns: key"}, "record.kafka_columns", "[key, headers]"),
     ({"lake": ""}, "lake.path", "is missing"),
-    ({"lake": "lake:\n  path: s3://bucket/orders"}, "lake.path", "object stores such as s3://"),
+    ({"lake": "lake:\n  path: s3a://bucket/orders"}, "lake.path", "write s3://"),
+    ({"lake": "lake:\n  path: hdfs://name/orders"}, "lake.path", "s3://bucket/prefix"),
+    ({"lake": "lake:\n  path: s3://bucket/a//b"}, "lake.path", "each name between two slashes"),
+    ({"lake": "lake:\n  path: s3://bucket/a?b=c"}, "lake.path", "s3://bucket/prefix"),
+    ({"lake": "lake:\n  path: l\n  store: {region: eu-west-1}"}, "lake.store", "lake.path is a folder"),
+    (
+        {"lake": "lake:\n  path: gs://b/l\n  store: {region: eu-west-1}"},
+        "lake.store.region",
+        "gs:// has no such key",
+    ),
+    (
+        {"lake": "lake:\n  path: s3://b/l\n  store: {access_key_id: a}"},
+        "lake.store.secret_access_key",
+        "access_key_id needs it",
+    ),
+    (
+        {"lake": "lake:\n  path: s3://b/l\n  target_file_size: 5GiB"},
+        "lake.target_file_size",
+        "at most 4GiB in a bucket",
+    ),
+    ({"lake": "lake:\n  path: s3://b/l\n  shared: true"}, "lake.shared", "every node reaches a bucket"),
     ({"lake": "lake:\n  path: file:///lake"}, "lake.path", "no file://"),
     ({"lake": "lake:\n  path: ~/lake"}, "lake.path", "${env:HOME}"),
     (

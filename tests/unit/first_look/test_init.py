@@ -42,7 +42,7 @@ def settled(path: Path, topic: MemoryTopic) -> dict[Verdict, int]:
     """Run all days by a written config, unchanged but for a limit of invalid records, and count verdicts."""
     settings = config.load(path, os.environ)
     made = pipeline(path.parent / "unused", topic, now=NOW, engine=LocalEngine(topic, batch_rows=500))
-    made = replace(made, settings=settings, lake=PosixLake(settings.lake.path))
+    made = replace(made, settings=settings, lake=PosixLake(settings.lake.folder))
     counts = dict.fromkeys(Verdict, 0)
     for day in days(settings.day.first, START.date() + timedelta(days=DAYS - 1)):
         manifest = run_day(made, day).manifest
@@ -488,7 +488,7 @@ def test_a_lake_lies_beside_the_folder_of_configurations(
     for path in (Path("conf/a.yaml"), Path("b.yaml")):
         proposed = init(topic, "orders", KAFKA, path, "UTC")
         assert proposed.lake == "lake/orders"
-        assert config.load(path, os.environ).lake.path.resolve() == tmp_path / "lake" / "orders"
+        assert config.load(path, os.environ).lake.folder.resolve() == tmp_path / "lake" / "orders"
     monkeypatch.chdir(tmp_path / "conf")
     assert init(topic, "orders", KAFKA, Path("c.yaml"), "UTC").lake == str(tmp_path / "lake" / "orders")
 

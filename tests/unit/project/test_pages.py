@@ -154,7 +154,7 @@ def _visit(number: int, at: datetime) -> bytes:
 
 
 def _pipeline(settings: Settings, topic: MemoryTopic) -> Pipeline:
-    made = local_engine.pipeline(settings.lake.path, topic, now=NOW)
+    made = local_engine.pipeline(settings.lake.folder, topic, now=NOW)
     return replace(made, settings=replace(settings, topic="orders"))
 
 
