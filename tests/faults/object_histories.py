@@ -176,7 +176,7 @@ class ObjectHistory:
         engine = LocalEngine(self.topic, least_tasks=2)
         late = Late.AMEND if self.amend else Late.SET_ASIDE
         made = pipeline(Path("unused"), self.topic, engine=engine, late=late)
-        return replace(made, lake=ObjectLake(self.store))
+        return replace(made, lake=ObjectLake(self.store, with_lease=False))
 
     def until(self, kind: str, day: date, question: str, key: str) -> Actor:
         """Start a process, and let it go on until it waits before a question about a key that begins so."""
@@ -207,7 +207,7 @@ class ObjectHistory:
 
     def _clean(self) -> None:
         holder = LockHolder(run_id="clean", host="here", pid=1, since=datetime(2027, 1, 1, tzinfo=UTC))
-        self.counts["orphans cleaned"] += len(clean(ObjectLake(self.store), holder))
+        self.counts["orphans cleaned"] += len(clean(ObjectLake(self.store, with_lease=False), holder))
 
     def _go_on(self, actor: Actor, steps: int | None = None, *, calm: bool = False) -> None:
         self._calm = calm

@@ -42,6 +42,8 @@ class Fate(Enum):
 class MemoryObjects(SameInTasks):
     """The objects of a lake in memory."""
 
+    at_once = 1
+
     def __init__(self) -> None:
         """Begin without objects; each change is answered."""
         self.objects: dict[str, tuple[bytes, datetime]] = {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import date
 from typing import Final
@@ -130,16 +130,15 @@ def _cleans_without_a_fence(patched: pytest.MonkeyPatch) -> None:
 
 def _copies_before_it_removes(patched: pytest.MonkeyPatch) -> None:
     """The files of a rebuilt day come before those that they replace have gone."""
-    removes, moves = ObjectLake._remove_superseded, ObjectLake._move
+    removes, copies = ObjectLake._remove_superseded, ObjectLake._copy_missing
 
-    def move(self: ObjectLake, open_day: _OpenDay, file: DataFile) -> bool:
-        copied = moves(self, open_day, file)
-        if file == open_day.manifest.files[-1]:
-            removes(self, open_day)
+    def copy(self: ObjectLake, open_day: _OpenDay, files: Sequence[DataFile]) -> int:
+        copied = copies(self, open_day, files)
+        removes(self, open_day)
         return copied
 
     patched.setattr(ObjectLake, "_remove_superseded", lambda self, open_day: None)
-    patched.setattr(ObjectLake, "_move", move)
+    patched.setattr(ObjectLake, "_copy_missing", copy)
 
 
 def _removes_nothing(patched: pytest.MonkeyPatch) -> None:

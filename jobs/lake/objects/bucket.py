@@ -38,6 +38,8 @@ ERRORS: Final = (BaseError, OSError)
 class Bucket:
     """The objects below one prefix of a bucket."""
 
+    at_once = 16
+
     def __init__(
         self,
         url: str,

@@ -10,10 +10,12 @@ in one other case: when it has read another's entry in the place of its own, or 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from functools import partial
 from io import BufferedIOBase
 from typing import Final
 
@@ -32,6 +34,7 @@ from jobs.lake.names import (
     parent,
     staged_day,
 )
+from jobs.lake.objects.lease import leased, read_holder
 from jobs.lake.objects.ledger import FENCE, DayEntries, Entries, put_entry, read_entries
 from jobs.lake.objects.store import Found, ObjectStore
 from jobs.lake.port import DayContents, Entry, LockHolder, NewFile, Orphan
@@ -71,9 +74,14 @@ class _OpenDay:
 class ObjectLake:
     """The objects of one topic: reading them, and each change that a run can make."""
 
-    def __init__(self, store: ObjectStore, in_flight: timedelta = IN_FLIGHT) -> None:
-        """Take the store, below the prefix of the lake, and how long a copy may be on its way."""
-        self._store, self._in_flight = store, in_flight
+    def __init__(
+        self, store: ObjectStore, in_flight: timedelta = IN_FLIGHT, *, with_lease: bool = True
+    ) -> None:
+        """Take the store, below the prefix of the lake, and how long a copy may be on its way.
+
+        Without a lease several runs work at once, as they may with it: no promise rests on it.
+        """
+        self._store, self._in_flight, self._with_lease = store, in_flight, with_lease
         self._forget()
 
     def _forget(self) -> None:
@@ -86,7 +94,7 @@ class ObjectLake:
 
     def __getstate__(self) -> dict[str, object]:
         """Pickle without what this process knows."""
-        return {"_store": self._store, "_in_flight": self._in_flight}
+        return {name: getattr(self, name) for name in ("_store", "_in_flight", "_with_lease")}
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Know nothing in another process."""
@@ -208,7 +216,7 @@ class ObjectLake:
             return Entry(identity=key)
         if waiting := self._waiting(ref):
             return Entry(identity=waiting[1]) if self._store.head(waiting[0]) else None
-        return Entry(identity=ref) if self._store.find(ref) else None
+        return None
 
     def _waiting(self, ref: str) -> tuple[str, str] | None:
         """Return where a file of a committed day lies in staging, and the key at which it is to end."""
@@ -270,8 +278,8 @@ class ObjectLake:
         return [key for key in found if (brought := brought_by(key)) and brought >= by]
 
     def lock_holder(self) -> LockHolder | None:
-        """Return None: no run is known from here."""
-        return None
+        """Return the run that the advisory lock names, if any."""
+        return read_holder(self._store)
 
     def staged_names(self) -> list[str]:
         """List the names in staging, in order."""
@@ -294,12 +302,17 @@ class ObjectLake:
 
     @contextmanager
     def lock(self, holder: LockHolder) -> Iterator[None]:
-        """Begin to read anew; nobody is kept out.
+        """Begin to read anew, under the advisory lock: it keeps most other runs out, and not all.
 
         Raises:
-            LakeLocked: this run found a contradiction, and another run has changed the ledger meanwhile: what
-                was read before and after that may contradict.
+            LakeLocked: another run is at work; or this one found a contradiction, and another run has changed
+                the ledger meanwhile: what was read before and after that may contradict.
         """
+        with leased(self._store, holder) if self._with_lease else nullcontext(), self._undisturbed():
+            yield
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
         self._forget()
         begun = self._entries()
         try:
@@ -324,7 +337,7 @@ class ObjectLake:
             StoreFailed: the store refused.
         """
         staged = _staging(day, run_id)
-        self._store.put(f"{staged}/{BEGUN_NAME}", b"{}")
+        self._require_conditions(f"{staged}/{BEGUN_NAME}")
         there = self._store.find(day_ref(day))  # before the ledger: an entry comes before its files
         entries = self._look_again(day)
         self._runs[last(staged)] = _Run(entries)
@@ -338,6 +351,17 @@ class ObjectLake:
                 "else's, move them away. Then run the day again.",
             )
         return staged
+
+    def _require_conditions(self, key: str) -> None:
+        """Put the first object of a run, and check that the store refuses to put it where it is."""
+        self._store.create(key, b"{}")
+        if self._store.create(key, b"{}"):
+            raise StoreFailed(
+                expected=f"the store to refuse a second object at {self._store.place(key)}",
+                found="it was put twice: If-None-Match is ignored",
+                do="Two runs at once could both commit here. Take a store that honours If-None-Match, such as "
+                "S3, Google Cloud Storage, Azure Blob Storage or MinIO. Nothing was read.",
+            )
 
     def begin_attempt(self, ref: str) -> None:
         """Do nothing: a bucket has no folders."""
@@ -431,9 +455,7 @@ class ObjectLake:
         for day in days:
             if open_day := self._open_day(day):
                 self._remove_superseded(open_day)
-                for file in open_day.manifest.files:
-                    if not file.target:
-                        self._move(open_day, file)
+                self._copy_missing(open_day, [file for file in open_day.manifest.files if not file.target])
 
     def _remove_superseded(self, open_day: _OpenDay) -> None:
         """Remove the files that earlier entries of a day name and this one does not, before its own come."""
@@ -442,11 +464,34 @@ class ObjectLake:
             old = _OpenDay(entry, self._read(entry), {})
             self._store.delete({*map(old.final, old.manifest.files)} - named)
 
-    def _move(self, open_day: _OpenDay, file: DataFile) -> bool:
-        """Copy a file to its place, unless it is there; return whether it was copied now."""
+    def _copy_missing(self, open_day: _OpenDay, files: Sequence[DataFile]) -> int:
+        """Copy those files to their places that are not there; return how many were copied."""
+        there = self._sizes({*map(open_day.final, files)})
+        for file in files:
+            self._require_ours(open_day.final(file), file, there)
+        missing = [file for file in files if open_day.final(file) not in there]
+        with ThreadPoolExecutor(self._store.at_once) as pool:
+            copy = partial(self._copy, open_day)
+            return sum(pool.map(copy, missing) if self._store.at_once > 1 else map(copy, missing))
+
+    def _sizes(self, keys: Set[str]) -> Mapping[str, int]:
+        """Return the sizes of those objects that are there: of many, their days are listed."""
+        if len(keys) == 1:
+            return {found.key: found.size for found in map(self._store.head, keys) if found}
+        folders = sorted({key.split("/")[0] for key in keys})
+        return {found.key: found.size for folder in folders for found in self._store.find(folder)}
+
+    def _require_ours(self, key: str, file: DataFile, there: Mapping[str, int]) -> None:
+        if there.get(key, file.bytes) != file.bytes:
+            raise LedgerBroken(
+                expected=f"{self._store.place(key)} of {file.bytes} bytes, as its manifest says",
+                found=f"another object of {there[key]} bytes",
+                do="Move that object out of the lake, then run the day again: the file is copied there.",
+            )
+
+    def _copy(self, open_day: _OpenDay, file: DataFile) -> bool:
+        """Copy a file to its place; return whether it was copied by this run."""
         final, source = open_day.final(file), open_day.moves.get(file.path)
-        if self._store.head(final):
-            return False
         if source and self._store.copy(source, final):
             return True
         day = open_day.manifest.day.date
@@ -466,7 +511,7 @@ class ObjectLake:
         if open_day is None:
             return False
         file = next(file for file in open_day.manifest.files if file.target == target)
-        return self._move(open_day, file)
+        return self._copy_missing(open_day, [file]) > 0
 
     def finish(self, day: date) -> None:
         """Record in `_SUCCESS` that all files of a day are in place, and remove the staging of its run.
@@ -478,8 +523,7 @@ class ObjectLake:
         open_day = self._open_day(day)
         if open_day is None:
             return
-        for file in open_day.manifest.files:
-            self._move(open_day, file)
+        self._copy_missing(open_day, open_day.manifest.files)
         if self._look_again(day).counts == open_day.entry:
             text = self._store.get(open_day.entry.key) or b""
             self._store.put(in_day(day, MANIFEST_NAME), text)  # for people: nothing reads it

@@ -28,6 +28,11 @@ class Found:
 class ObjectStore(Protocol):
     """The objects of one lake; all keys are below its prefix."""
 
+    @property
+    def at_once(self) -> int:
+        """How many copies may be asked for at once."""
+        ...
+
     def place(self, key: str) -> str:
         """Return the address of a key, for messages."""
         ...

@@ -122,8 +122,9 @@ def dotted_keys(tree: object, prefix: str = "") -> list[str]:
 
 
 def test_a_bucket_is_reached_by_the_keys_of_its_store_and_no_secret_is_shown(tmp_path: Path) -> None:
-    lake = "lake: {path: 's3://b/l/', store: {endpoint: 'http://h:1', allow_http: true, ca: ca.pem, "
-    lake += "timeout: 9s, access_key_id: me, secret_access_key: hush, session_token: '${env:TOKEN}', encryption: AES256}}"
+    store = "endpoint: 'http://h:1', allow_http: true, ca: ca.pem, timeout: 9s, access_key_id: me, "
+    store += "secret_access_key: hush, session_token: '${env:TOKEN}', encryption: AES256"
+    lake = f"lake: {{path: 's3://b/l/', store: {{{store}}}}}"
     text = re.sub(r"lake:\n  path: .*", lake, SMALLEST)
     (tmp_path / "c.yaml").write_text(text)
     path = load(tmp_path / "c.yaml", {"TOKEN": "still"}).lake.path
