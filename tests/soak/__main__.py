@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -12,6 +13,13 @@ from jobs.cli.exits import exit_codes
 from jobs.cli.json_documents import print_document
 from jobs.cli.options import Json
 from tests.soak.run import run_soak
+
+
+class Store(StrEnum):
+    """Where the lakes of a soak are."""
+
+    FOLDER = "folder"
+    S3 = "s3"
 
 
 @app.command()
@@ -25,12 +33,18 @@ def soak(
         typer.Option("--seed", show_default=False, help="For what is drawn; delays follow the pace."),
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the lakes to look at.")] = False,
+    store: Annotated[
+        Store,
+        typer.Option("--store", help="Where the lakes are: in folders, or in a bucket of a local server."),
+    ] = Store.FOLDER,
     json: Json = False,
 ) -> None:
     """Kill runs at random moments on a real broker, and look after each that every record is there once."""
     with exit_codes(json):
         console = err if json else None
-        result = run_soak(kills=kills, records=records, seed=seed, keep=keep, console=console)
+        result = run_soak(
+            kills=kills, records=records, seed=seed, keep=keep, in_bucket=store is Store.S3, console=console
+        )
         if json:
             print_document(result.document())
         else:

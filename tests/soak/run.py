@@ -12,11 +12,13 @@ import signal
 import subprocess
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Final
 
+import pyarrow.parquet as pq
 from rich.console import Console
 
 from jobs.demo.broker import BrokerProcess
@@ -32,6 +34,7 @@ from offsets.errors import RunFailed, VerifyFailed
 from tests.soak.kill_points import Moment, Pace, Steps
 from tests.soak.processes import Victim, kill_one
 from tests.soak.result import Soaked, Tally
+from tests.support.object_servers import BUCKET, S3Server, StoredLake, run_s3
 
 LOOK_SECONDS: Final = 0.001
 RUN_SECONDS: Final = 600.0
@@ -46,9 +49,18 @@ KILLED: Final = -signal.SIGKILL
 
 
 def run_soak(
-    *, kills: int, records: int, seed: int | None = None, keep: bool = False, console: Console | None = None
+    *,
+    kills: int,
+    records: int,
+    seed: int | None = None,
+    keep: bool = False,
+    in_bucket: bool = False,
+    console: Console | None = None,
 ) -> Soaked:
     """Deal so many kills, and look after each that every record is in its one place.
+
+    Lakes `in_bucket` are in a store of S3's kind: right after a kill no row may be there twice, or of a run
+    that never committed; after the next run that ends well each must be in its one place.
 
     Raises:
         VerifyFailed: a lake was not exact, or a run ended in a way that no kill explains.
@@ -64,8 +76,11 @@ def run_soak(
         left.callback(shutil.rmtree, folder, ignore_errors=True)
         with out.status("starting Apache Kafka"):
             broker = held.enter_context(BrokerProcess())
-        soak = _Soak(out, folder, broker, random.Random(chosen), keep=keep)
+        server = held.enter_context(run_s3(folder)) if in_bucket else None
+        soak = _Soak(out, folder, broker, random.Random(chosen), keep=keep, server=server)
         out.print(f"Apache Kafka at {broker.bootstrap_servers}, seed {chosen}")
+        if server:
+            out.print(f"versitygw at {server.endpoint}")
         held.callback(soak.end)
         soak.produce(records)
         try:
@@ -84,17 +99,34 @@ def run_soak(
 class _Lake:
     """One lake from its first run until its days are committed."""
 
-    def __init__(self, folder: Path, broker: BrokerProcess, first: date) -> None:
+    def __init__(self, folder: Path, broker: BrokerProcess, first: date, server: S3Server | None) -> None:
         folder.mkdir()
         config = folder / "orders.yaml"
         servers = broker.bootstrap_servers
         write_config(config, topic=TOPIC, bootstrap_servers=servers, zone=ZONE, first=first)
-        config.write_text(config.read_text() + SHORT_LIVED)
-        self.folder, self.path = folder, folder / "lake"
+        text = config.read_text() + SHORT_LIVED
+        self.folder, self.path, self.in_bucket = folder, folder / "lake", server is not None
+        if server:
+            stored = StoredLake(server=server, prefix=folder.name)
+            self.path = server.folder / BUCKET / folder.name  # the server keeps an object as a file
+            text = text.replace(
+                "  path: ./lake\n", f"  path: {stored.path}\n  store: {stored.store_section()}\n"
+            )
+        config.write_text(text)
         self.jobs = CommandLine(config, folder / "logs", width=WIDTH)
 
     def committed(self) -> int:
-        return len(list(self.path.glob("date=*/_manifest.json")))
+        done = "_SUCCESS" if self.in_bucket else "_manifest.json"
+        return len(list(self.path.glob(f"date=*/{done}")))
+
+    def visible(self) -> Counter[tuple[int, int]]:
+        """Count each row that readers of `date=*/*.parquet` see."""
+        files = [*self.path.glob("date=*/*.parquet")]
+        columns = ["kafka_partition", "kafka_offset"]
+        tables = [pq.read_table(file, columns=columns, partitioning=None) for file in files]
+        return Counter(
+            at for table in tables for at in zip(*(table[name].to_pylist() for name in columns), strict=True)
+        )
 
     def orphans(self) -> int:
         return len(list(self.path.glob("_staging/*")))
@@ -102,11 +134,18 @@ class _Lake:
 
 class _Soak:
     def __init__(
-        self, out: Console, folder: Path, broker: BrokerProcess, rng: random.Random, *, keep: bool
+        self,
+        out: Console,
+        folder: Path,
+        broker: BrokerProcess,
+        rng: random.Random,
+        *,
+        keep: bool,
+        server: S3Server | None,
     ) -> None:
         self.tally, self.truth = Tally(), list[Produced]()
         self._out, self._folder, self._broker, self._rng = out, folder, broker, rng
-        self._keep, self._behind = keep, ExitStack()
+        self._keep, self._behind, self._server = keep, ExitStack(), server
         self._days = demo_days(datetime.now(UTC), ZONE)
 
     def produce(self, records: int) -> None:
@@ -143,7 +182,7 @@ class _Soak:
     def _fresh(self) -> _Lake:
         self.tally.lakes += 1
         folder = self._folder / f"lake-{self.tally.lakes:03d}"
-        return _Lake(folder, self._broker, self._days[0])
+        return _Lake(folder, self._broker, self._days[0], self._server)
 
     def _finished(self, lake: _Lake) -> None:
         if lake.committed() != len(self._days):
@@ -192,11 +231,28 @@ class _Soak:
         return None
 
     def _judge(self, lake: _Lake, *, moving: bool) -> None:
+        if lake.in_bucket and moving:
+            self._judge_half_way(lake)
+            return
         report = judge(self.truth, lake.path, zone=ZONE, first=self._days[0], amend=True, moving=moving)
         self.tally.checks += 1
         self.tally.checked += report.produced - report.counts.get(Where.NOT_READ, 0)
         if not report.right:
             raise _wrong(lake, report)
+
+    def _judge_half_way(self, lake: _Lake) -> None:
+        """Check a bucket in which copies may be missing: no row is there twice, or was never produced."""
+        rows = lake.visible()
+        self.tally.checks += 1
+        self.tally.checked += len(rows)
+        twice = [at for at, times in rows.items() if times > 1]
+        strange = rows.keys() - {(record.partition, record.offset) for record in self.truth}
+        if twice or strange:
+            raise VerifyFailed(
+                expected=f"no row twice in {lake.path}, and none that was not produced",
+                found=f"{len(twice)} twice, such as {twice[:3]}; {len(strange)} strange",
+                do="This is a bug of kafka-daily.",
+            )
 
 
 def _pace(steps: Steps) -> Pace:
