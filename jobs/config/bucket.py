@@ -77,6 +77,8 @@ def bucket_problems(lake: LakeSection, target: int, problems: Problems) -> None:
     for key, other in _PAIRS:
         if key in written and other not in written:
             problems.add(("lake", "store", other), f"is missing; {key} needs it")
+    if lake.keep:
+        problems.add(("lake", "keep"), "days of a bucket cannot expire yet; remove this key")
     if lake.shared:
         problems.add(("lake", "shared"), "is of a lake in a folder; every node reaches a bucket")
     if target > LARGEST_TARGET:

@@ -148,7 +148,7 @@ _CHECKS: tuple[tuple[tuple[KeyPath, ...], Check], ...] = (
     ((), _columns),
     ((("record", "format"),), _format),
     ((), _spark),
-    ((("lake", "path"), ("lake", "store"), ("lake", "target_file_size"), ("lake", "min_file_size")), _store),
+    ((("lake",),), _store),
     ((("lake", "path"), ("lake", "shared"), ("spark", "spark.master")), _cluster),
 )
 """Each rule with the keys whose values it needs; in this order, since later rules rely on earlier ones."""

@@ -75,7 +75,9 @@ def expiring(lake: Lake, before: date) -> list[Expiring]:
     Raises:
         LedgerBroken, DayExists: the chain is broken.
         VerifyFailed: a day's folder holds files that are not ours.
+        ConfigError: no day leaves a lake of this kind.
     """
+    lake.require_removal()
     return [
         Expiring(date=day, removed=removed) for day, _, removed in _leaving(lake, read_ledger(lake), before)
     ]
@@ -93,6 +95,7 @@ def expire(
         VerifyFailed: a day's folder holds files that are not ours: no day was removed.
         StoreFailed: the store refused; the next run goes on with a day that it had begun to remove.
     """
+    lake.require_removal()
     _finish_moves_into(lake, ledger.kept, before)
     planned = [Expiring(date=day, removed=removed) for day, _, removed in _leaving(lake, ledger, before)]
     for day, manifest, removed in _leaving(lake, ledger, before):

@@ -300,6 +300,14 @@ class Lake(LedgerReader, Files, Protocol):
         """
         ...
 
+    def require_removal(self) -> None:
+        """Check that days can leave this lake.
+
+        Raises:
+            ConfigError: a lake of this kind keeps all its days.
+        """
+        ...
+
     def remove(self, staged: str, day: date) -> None:
         """Take a day out of readers' sight in one step, durably: it moves to `day` in the staging.
 

@@ -410,6 +410,9 @@ class PosixLake:
         self._store.exchange(folder, self.day_folder(day))
         self._store.sync_folder(self.root)
 
+    def require_removal(self) -> None:
+        """Do nothing: a rename removes a day."""
+
     def remove(self, staged: str, day: date) -> None:
         """Rename a day into staging, beside a barrier for readers that search all folders."""
         self.require_no_link(day_ref(day))

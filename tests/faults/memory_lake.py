@@ -327,6 +327,8 @@ class MemoryLake:
     def finish(self, day: date) -> None:
         pass
 
+    def require_removal(self) -> None: ...
+
     def remove(self, staged: str, day: date) -> None:
         with self._store.change("remove"):
             for name in list(self.files_below(day_ref(day))):

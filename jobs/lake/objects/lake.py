@@ -10,6 +10,7 @@ in one other case: when it has read another's entry in the place of its own, or 
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
 from io import BufferedIOBase
+from itertools import islice
 from typing import Final
 
 from jobs.lake.names import (
@@ -38,7 +40,15 @@ from jobs.lake.objects.lease import leased, read_holder
 from jobs.lake.objects.ledger import FENCE, DayEntries, Entries, put_entry, read_entries
 from jobs.lake.objects.store import Found, ObjectStore
 from jobs.lake.port import DayContents, Entry, LockHolder, NewFile, Orphan
-from offsets.errors import AuditFailed, DayExists, LakeLocked, LedgerBroken, StoreFailed, VerifyFailed
+from offsets.errors import (
+    AuditFailed,
+    ConfigError,
+    DayExists,
+    LakeLocked,
+    LedgerBroken,
+    StoreFailed,
+    VerifyFailed,
+)
 from offsets.manifest import DataFile, Manifest
 from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, from_json
 
@@ -88,6 +98,7 @@ class ObjectLake:
         """Know nothing: what is known is known from one listing on."""
         self._listed: Entries | None = None
         self._looked_up: dict[date, DayEntries] = {}
+        self._texts: dict[str, bytes | None] = {}
         self._runs: dict[str, _Run] = {}
         self._published: set[str] = set()
         self._open: dict[str, _OpenDay] = {}
@@ -149,9 +160,30 @@ class ObjectLake:
     entry_place = manifest_place
 
     def manifest_text(self, day: date) -> bytes | None:
-        """Return the entry that counts, or None."""
+        """Return the entry that counts, or None; those of the days after it are asked for at once."""
         entry = self._of(day).counts
-        return self._store.get(entry.key) if entry else None
+        if entry is None:
+            return None
+        if entry.key not in self._texts:
+            self._texts = self._ask(self._entries_from(day))
+        return self._texts[entry.key]
+
+    def _entries_from(self, day: date) -> list[str]:
+        """Return the keys of a day's entry and of some that come after it, which is how a chain is read."""
+        after = islice(self._later_days(day), self._store.at_once - 1)
+        return [entry.key for each in (day, *after) if (entry := self._of(each).counts)]
+
+    def _later_days(self, day: date) -> Iterator[date]:
+        if self._listed is not None:
+            days = self._listed.committed()
+            yield from days[bisect_right(days, day) :]
+
+    def _ask(self, keys: Sequence[str]) -> dict[str, bytes | None]:
+        """Read small objects, at once where the store allows it."""
+        if len(keys) == 1 or self._store.at_once == 1:
+            return dict(zip(keys, map(self._store.get, keys), strict=True))
+        with ThreadPoolExecutor(self._store.at_once) as pool:
+            return dict(zip(keys, pool.map(self._store.get, keys), strict=True))
 
     entry_text = manifest_text
 
@@ -418,13 +450,21 @@ class ObjectLake:
         self.require_replace(staged)
         self._put_entry(staged, day, contents)
 
+    def require_removal(self) -> None:
+        """Refuse: no day leaves a bucket yet.
+
+        Raises:
+            ConfigError: in any case.
+        """
+        raise ConfigError(
+            expected="a lake in a folder, for days to expire",
+            found=f"one in a bucket, {self.place('')}",
+            do="Days of a bucket cannot expire yet. Nothing was changed.",
+        )
+
     def remove(self, staged: str, day: date) -> None:
         """Refuse: no day leaves a bucket yet."""
-        raise StoreFailed(
-            expected="a lake in a folder, to remove a day",
-            found="one in a bucket",
-            do="This is not possible in a bucket yet. Nothing was changed.",
-        )
+        self.require_removal()
 
     def commit(self, staged: str, day: date, contents: DayContents) -> None:
         """Put a day's entry: from then on it is committed, wherever its files lie.

@@ -448,6 +448,7 @@ REFUSED = [
         "lake.target_file_size",
         "at most 4GiB in a bucket",
     ),
+    ({"lake": "lake:\n  path: s3://b/l\n  keep: 9d"}, "lake.keep", "cannot expire yet"),
     ({"lake": "lake:\n  path: s3://b/l\n  shared: true"}, "lake.shared", "every node reaches a bucket"),
     ({"lake": "lake:\n  path: file:///lake"}, "lake.path", "no file://"),
     ({"lake": "lake:\n  path: ~/lake"}, "lake.path", "${env:HOME}"),
