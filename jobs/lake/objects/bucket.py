@@ -7,6 +7,8 @@ the process that Spark's workers are forked from.
 
 from __future__ import annotations
 
+import errno
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -32,6 +34,9 @@ PARTS_AT_ONCE: Final = 4
 REQUEST_TIMEOUT: Final = timedelta(seconds=30)
 COPY_TIMEOUT: Final = timedelta(minutes=15)
 """How long one copy may take inside the store: it answers when all is copied."""
+SECRETS: Final = frozenset({"secret_access_key", "session_token", "account_key", "sas_key"})
+_SIGNATURE: Final = re.compile(r"(sig=|Signature=)[^&\s)\"]+")
+"""What an address may carry that opens the store."""
 ERRORS: Final = (BaseError, OSError)
 
 
@@ -88,17 +93,13 @@ class Bucket:
             yield
         except ERRORS as error:
             found = self._without_secrets(reason(error))
-            raise StoreFailed(expected=f"to {what}", found=found, do=advice(found)) from None
+            refusal = OSError(errno.EIO, found)  # what `verify` knows a refusal by
+            raise StoreFailed(expected=f"to {what}", found=found, do=advice(found)) from refusal
 
     def _without_secrets(self, text: str) -> str:
-        for name, value in self._options.items():
-            if (
-                isinstance(value, str)
-                and len(value) > 3
-                and ("key" in name or "secret" in name or "token" in name)
-            ):
-                text = text.replace(value, "***")
-        return text
+        for name in SECRETS & self._options.keys():
+            text = text.replace(str(self._options[name]), "***")
+        return _SIGNATURE.sub(r"\1***", text)
 
     def place(self, key: str) -> str:
         """Return the address of a key, for messages."""
@@ -130,7 +131,7 @@ class Bucket:
         """Open an object for reading at any position."""
         found = self.head(key)
         if found is None:
-            raise FileNotFoundError(2, "no such object", self.place(key))
+            raise FileNotFoundError(errno.ENOENT, "no such object", self.place(key))
         return BufferedReader(_Reader(self, key, found.size), PART)
 
     def read_range(self, key: str, at: int, size: int) -> bytes:
@@ -141,8 +142,10 @@ class Bucket:
         """
         try:
             return bytes(obstore.get_range(self._store, key, start=at, length=size))
-        except BaseError as error:
-            raise OSError(f"{self._without_secrets(reason(error))} ({self.place(key)})") from None
+        except FileNotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "no such object", self.place(key)) from None
+        except ERRORS as error:
+            raise OSError(errno.EIO, self._without_secrets(reason(error)), self.place(key)) from None
 
     def find(self, folder: str) -> list[Found]:
         """List all objects below a folder, at any depth, in order."""

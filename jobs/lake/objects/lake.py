@@ -99,6 +99,8 @@ class ObjectLake:
         self._listed: Entries | None = None
         self._looked_up: dict[date, DayEntries] = {}
         self._texts: dict[str, bytes | None] = {}
+        self._own: set[tuple[date, int]] = set()
+        """The numbers of the entries that this run put, by their days."""
         self._runs: dict[str, _Run] = {}
         self._published: set[str] = set()
         self._open: dict[str, _OpenDay] = {}
@@ -350,9 +352,19 @@ class ObjectLake:
         try:
             yield
         except (AuditFailed, DayExists, LedgerBroken, VerifyFailed) as contradiction:
-            if read_entries(self._store) == begun:
-                raise
-            raise _disturbed() from contradiction
+            if self._have_others_put(begun):
+                raise _disturbed() from contradiction
+            raise
+
+    def _have_others_put(self, begun: Entries) -> bool:
+        """Return whether the ledger has changed since, but for what this run put."""
+        now = read_entries(self._store)
+        for day in {*begun.days, *now.days}:
+            before, after = begun.of(day), now.of(day)
+            new = {(day, number) for number in range(before.number + 1, after.number + 1)}
+            if after != before and not (new and new <= self._own):
+                return True
+        return False
 
     def make_days_durable(self) -> None:
         """Do nothing: what a store shows is durable."""
@@ -379,8 +391,9 @@ class ObjectLake:
             raise DayExists(
                 expected=f"no objects below {self.place(day_ref(day))}, since {day} is not committed",
                 found=f"{there[0].key}",
-                do="Restore the objects of this day in `_ledger/` from a backup; or, if these are somebody "
-                "else's, move them away. Then run the day again.",
+                do="If the files of a lake in a folder were copied here, remove them, and run `copy-lake`. "
+                "If this day's entry in `_ledger/` was lost, restore it from a backup. If they are "
+                "somebody else's, move them away. Then run the day again.",
             )
         return staged
 
@@ -391,8 +404,8 @@ class ObjectLake:
             raise StoreFailed(
                 expected=f"the store to refuse a second object at {self._store.place(key)}",
                 found="it was put twice: If-None-Match is ignored",
-                do="Two runs at once could both commit here. Take a store that honours If-None-Match, such as "
-                "S3, Google Cloud Storage, Azure Blob Storage or MinIO. Nothing was read.",
+                do="Two runs at once could both commit here. Take a store that honours If-None-Match, such "
+                "as S3, Google Cloud Storage, Azure Blob Storage or MinIO. Nothing was read.",
             )
 
     def begin_attempt(self, ref: str) -> None:
@@ -483,6 +496,7 @@ class ObjectLake:
             self._store.put(_lists_key(day, last(staged).partition(".")[2]), lists)
         self._store.put(f"{staged}/{MOVES_NAME}", json.dumps(dict(contents.moved)).encode())
         run.may_be_committed = True
+        self._own.add((day, run.entries.number + 1))
         run.may_be_committed = put_entry(
             self._store, day, run.entries.number + 1, contents.texts[MANIFEST_NAME]
         )
@@ -587,8 +601,9 @@ class ObjectLake:
         """
         found, day = self._store.find(f"{STAGING_NAME}/{name}"), staged_day(name)
         if day:
-            number = self._look_again(day).number
-            if not put_entry(self._store, day, number + 1, FENCE):
+            number = self._look_again(day).number + 1
+            self._own.add((day, number))
+            if not put_entry(self._store, day, number, FENCE):
                 return  # somebody committed meanwhile: it is looked at next time
             self._list_anew()  # the run may have committed before the fence
             if self._is_needed(name):
