@@ -199,7 +199,8 @@ def open_broker(kafka: KafkaSettings) -> Iterator[TopicReader]:
 Plain = TypeVar("Plain", str, str | bool)
 
 
-def _versions() -> dict[str, str]:
+@cache
+def _versions() -> Mapping[str, str]:
     packages = ("kafka-daily", "pyspark", "pyarrow", "msgspec", "confluent-kafka")
     return {"python": platform.python_version(), **{name: version(name) for name in packages}}
 

@@ -1,4 +1,4 @@
-"""Plays the long proof, some 80 minutes, and writes its seeds and counts into docs/PROOF.md.
+"""Plays the long proof, some two hours, and writes its seeds and counts into docs/PROOF.md.
 
 Relies on pytest's JUnit report, in which tests record what they counted, and on the soak's JSON document.
 Never writes a figure of a run that failed, and never leaves a process behind.
@@ -22,6 +22,8 @@ from tests.support.sampled import ALL
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "PROOF.md"
 HISTORIES: Final = 2_000
+OBJECT_HISTORIES: Final = 10_000
+STORES: Final = ("folder", "s3")
 SUITES: Final = ("tests/faults", "tests/integration/test_kills.py", "tests/integration/test_two_runs.py")
 BEGIN: Final = "<!-- what follows is written by ./run.sh prove -->"
 END: Final = "<!-- until here -->"
@@ -34,10 +36,13 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=100, help="SIGKILLs in the soak (default: 100)")
     kills = parser.parse_args().kills
     with tempfile.TemporaryDirectory(prefix="kafka-daily-proof-") as folder:
-        report, soaked = Path(folder) / "report.xml", Path(folder) / "soak.json"
+        report = Path(folder) / "report.xml"
         play(tests(report))
-        play(soak(kills, soaked))
-        section = written(figures(report), json.loads(soaked.read_text()), datetime.now(UTC))
+        soaked = {store: Path(folder) / f"soak-{store}.json" for store in STORES}
+        for store, document in soaked.items():
+            play(soak(kills, store, document))
+        found = {store: json.loads(document.read_text()) for store, document in soaked.items()}
+        section = written(figures(report), found, datetime.now(UTC))
     PAGE.write_text(replaced(PAGE.read_text(), section))
     print(section)
 
@@ -52,17 +57,19 @@ def tests(report: Path) -> Lane:
     """Return the suites as a lane that leaves a report."""
     counts = (
         *("env", f"KAFKA_DAILY_HISTORIES={HISTORIES}"),
-        *(f"KAFKA_DAILY_OBJECT_HISTORIES={HISTORIES}", f"{ALL}=1"),
+        *(f"KAFKA_DAILY_OBJECT_HISTORIES={OBJECT_HISTORIES}", f"{ALL}=1"),
     )
     written = ("-o", "junit_family=legacy", f"--junitxml={report}")
     suites = (str(ROOT / suite) for suite in SUITES)
     return Lane(name="tests", command=(*counts, *PYTEST, *written, *suites))
 
 
-def soak(kills: int, document: Path) -> Lane:
-    """Return the soak as a lane that leaves its document."""
-    command = (str(ROOT / "run.sh"), "soak", "--kills", str(kills), "--json")
-    return Lane(name="soak", command=("sh", "-c", 'exec "$@" >"$0"', str(document), *command), tests=False)
+def soak(kills: int, store: str, document: Path) -> Lane:
+    """Return the soak of lakes of one kind as a lane that leaves its document."""
+    command = (str(ROOT / "run.sh"), "soak", "--kills", str(kills), "--store", store, "--json")
+    return Lane(
+        name=f"soak {store}", command=("sh", "-c", 'exec "$@" >"$0"', str(document), *command), tests=False
+    )
 
 
 def figures(report: Path) -> Figures:
@@ -76,14 +83,16 @@ def figures(report: Path) -> Figures:
     return sums
 
 
-def written(counted: Figures, soaked: Mapping[str, Any], now: datetime) -> str:
-    """Return the section: one line for each module, and one for the soak."""
+def written(counted: Figures, soaked: Mapping[str, Mapping[str, Any]], now: datetime) -> str:
+    """Return the section: one line for each module, and one for each soak."""
     lines = [BEGIN, "", f"## The last whole run: {now:%Y-%m-%d}", "| where | counted |", "|---|---|"]
     for module, numbers in sorted(counted.items()):
         said = "; ".join(_said(name, number) for name, number in sorted(numbers.items()))
         lines.append(f"| `{module.replace('.', '/')}.py` | {said} |")
-    said = "; ".join(_said(name, value) for name, value in soaked.items() if isinstance(value, int))
-    return "\n".join([*lines, f"| `./run.sh soak` | {said} |", "", END])
+    for store, found in soaked.items():
+        said = "; ".join(_said(name, value) for name, value in found.items() if isinstance(value, int))
+        lines.append(f"| `./run.sh soak --store {store}` | {said} |")
+    return "\n".join([*lines, "", END])
 
 
 def _said(name: str, number: int) -> str:

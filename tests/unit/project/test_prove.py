@@ -34,10 +34,10 @@ def test_counts_are_added_up_and_a_seed_can_be_copied(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"--junitxml={report}", "test_it.py"]
     subprocess.run(command, cwd=tmp_path, env=os.environ | BARE, capture_output=True, check=True)
     soaked = {"exact": True, "seed": 7654321, "kills": 1_000, "seconds": 1.5}
-    section = prove.written(prove.figures(report), soaked, datetime(2026, 11, 22, tzinfo=UTC))
+    section = prove.written(prove.figures(report), {"s3": soaked}, datetime(2026, 11, 22, tzinfo=UTC))
     assert "## The last whole run: 2026-11-22" in section
     assert "| `test_it.py` | KAFKA_DAILY_HISTORY_SEED 1234567; faults 1,234; tests 3 |" in section
-    assert "| `./run.sh soak` | exact True; seed 7654321; kills 1,000 |" in section
+    assert "| `./run.sh soak --store s3` | exact True; seed 7654321; kills 1,000 |" in section
 
 
 PROGRAM = """
