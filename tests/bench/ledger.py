@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime
 from functools import cache
@@ -26,6 +27,8 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from jobs import config
+from jobs.lake.names import SUCCESS_NAME
+from jobs.lake.objects.ledger import entry_key
 from jobs.lake.posix import PosixLake
 from offsets.commit_log import read_manifest
 from offsets.contract import Contract
@@ -36,6 +39,7 @@ from offsets.manifest_text import MANIFEST_NAME, _sorted_json, to_jsonable
 from offsets.verdict import Verdict
 from tests.support.manifests import DIGEST, checkpoint, empty
 from tests.support.memory_topic import MemoryTopic
+from tests.support.object_servers import BUCKET, S3Server, StoredLake, run_s3
 
 ZONE = "Europe/Amsterdam"
 PARTITIONS = 4
@@ -74,8 +78,9 @@ def main() -> int:
     asked = _arguments()
     root = Path(tempfile.mkdtemp(prefix="kafka-daily-ledger-", dir=asked.folder))
     try:
-        commands = _lake(root, asked.days, asked.files, asked.expired)
-        late = [each.name for each in commands if not _within(each, asked.rounds)]
+        with run_s3(root) if asked.store == "s3" else nullcontext() as server:
+            commands = _lake(root, asked.days, asked.files, asked.expired, server)
+            late = [each.name for each in commands if not _within(each, asked.rounds)]
     finally:
         shutil.rmtree(root)
     if late:
@@ -88,6 +93,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--days", type=int, default=3650)
     parser.add_argument("--files", type=int, default=1000)
     parser.add_argument("--expired", type=int, default=0, help="so many of the oldest days have expired")
+    parser.add_argument("--store", choices=("folder", "s3"), default="folder")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", default="/dev/shm" if Path("/dev/shm").is_dir() else None)
     return parser.parse_args()
@@ -119,7 +125,7 @@ def _timed(arguments: tuple[str, ...]) -> tuple[float, float, int]:
 # -- the lake
 
 
-def _lake(root: Path, days: int, files: int, expired: int) -> list[Command]:
+def _lake(root: Path, days: int, files: int, expired: int, server: S3Server | None) -> list[Command]:
     """Make a lake that ends two days before yesterday, so that a day is due, and name the commands."""
     newest = datetime.now(ZoneInfo(ZONE)).date() - 3 * ONE_DAY
     first = newest - (days - 1) * ONE_DAY
@@ -132,6 +138,13 @@ def _lake(root: Path, days: int, files: int, expired: int) -> list[Command]:
     _enter(root / "lake", first, expired)
     for number in range(min(AMENDED, days)):
         _fill(root / "lake" / f"date={newest - number * ONE_DAY}", files)
+    if server:
+        stored = StoredLake(server=server, prefix="bench")
+        _into_bucket(root / "lake", server.folder / BUCKET / "bench")
+        for path in (due, none_due):
+            here = f"  path: {root / 'lake'}\n"
+            there = f"  path: {stored.path}\n  store: {stored.store_section()}\n"
+            path.write_text(path.read_text().replace(here, there))
     print(
         f"{days} days of {files} files: manifests of {size / days / 1e3:.0f} kB, {size / 1e6:.0f} MB in all"
     )
@@ -192,6 +205,17 @@ def _enter(lake: Path, first: date, expired: int) -> None:
             Path(there.entry_place(day)).unlink()
             Path(there.entry_place(day)).write_bytes(text)
             shutil.rmtree(there.day_folder(day))
+
+
+def _into_bucket(lake: Path, bucket: Path) -> None:
+    """Turn the folders of days into entries and their `_SUCCESS`: the server keeps an object as a file."""
+    for folder in lake.glob("date=*"):
+        entry = f"{entry_key(date.fromisoformat(folder.name[5:]), 1)}"
+        (bucket / entry).parent.mkdir(parents=True)
+        (folder / MANIFEST_NAME).rename(bucket / entry)
+        (bucket / folder.name).mkdir(parents=True)
+        (bucket / folder.name / SUCCESS_NAME).write_text(f"{entry}\n")
+    shutil.rmtree(lake)
 
 
 @cache
