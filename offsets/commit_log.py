@@ -171,7 +171,7 @@ def read_manifest(reader: LedgerReader, day: date) -> Manifest | None:
     except LedgerBroken as broken:
         if "format" in broken.facts:
             raise
-        do = FROM_BACKUP if _is_oldest(reader, day) else broken.do
+        do = FROM_BACKUP if _is_oldest(reader, day) else broken.do.replace("--date D ", f"--date {day} ")
         do = _copy_or_rebuild(reader, day) or do
         raise LedgerBroken(expected=broken.expected, found=broken.found, do=do) from None
     if manifest.day.date != day:

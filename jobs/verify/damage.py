@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import date
 from itertools import pairwise
 
-from jobs.lake.names import OURS, below, brought_by, day_ref
+from jobs.lake.names import OURS, RUN, below, brought_by, day_ref
 from jobs.lake.port import Lake
 from jobs.verify.advice import Damage, is_not_ours
 from jobs.verify.manifests import Chain
@@ -46,7 +46,15 @@ class _Days:
         entered = {day for day in self._entered if not self._chain.has_expired(day)}
         between = {first + ONE_DAY for first, after in pairwise(days) if after != first + ONE_DAY}
         brought = self._brought_by_none() if look_for_late else set()
-        return sorted((entered | between | brought) - set(self._chain.days))
+        first = {self._chain.named_first} if self._chain.named_first else set()
+        missing = (entered | between | brought | first) - set(self._chain.days)
+        return sorted(day for day in missing if not self._is_new(day))
+
+    def _is_new(self, day: date) -> bool:
+        """Return whether a run has committed a day since the chain was read."""
+        with suppress(StoreFailed):
+            return self._lake.has_manifest(day)
+        return False
 
     def _brought_by_none(self) -> set[date]:
         """Return days after the newest readable one whose late files lie in others, as `plan` finds them."""
@@ -55,13 +63,15 @@ class _Days:
             return set()
         with suppress(StoreFailed):
             late = self._lake.late_files(self._chain.known, newest, None)
-            return {day for day in map(brought_by, late) if day and day > newest}
+            ours = (brought_by(ref) for ref in late if RUN.search(ref))
+            return {day for day in ours if day and day > newest}
         return set()
 
     def is_ours(self, day: date) -> bool:
         """Return whether a folder is that of a committed day, and not one that somebody else made."""
         known, folder = self._chain.known, day_ref(day)
-        if day in known or day in self._entered or (bool(known) and min(known) < day < max(known)):
+        first = self._chain.named_first or min(known, default=date.max)
+        if day in known or day in self._entered or first <= day < max(known, default=date.min):
             return True
         with suppress(StoreFailed):
             return any(OURS.fullmatch(below(ref, folder)) for ref in self._lake.files_below(folder))

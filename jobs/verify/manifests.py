@@ -100,9 +100,16 @@ class Chain:
         """
         if self.expired:
             return self.expired.day.date + ONE_DAY
-        oldest = next((self.known[day] for day in self.days if day in self.known), None)
-        named = oldest.first_day if oldest else None
+        named = self.named_first
         return min([*self.days[:1], *([named] if named else [])], default=None)
+
+    @property
+    def named_first(self) -> date | None:
+        """The first day that should be there, as the ledger or the oldest readable manifest names it."""
+        if self.expired:
+            return self.expired.day.date + ONE_DAY
+        oldest = next((self.known[day] for day in self.days if day in self.known), None)
+        return oldest.first_day if oldest else None
 
     def has_expired(self, day: date) -> bool:
         """Return whether a day has expired by policy."""

@@ -31,6 +31,7 @@ from jobs.rebuild import rebuild_day
 from jobs.record.rules import Tombstones
 from jobs.task.parquet_writer import read_back
 from jobs.verify.advice import Damage, advice
+from jobs.verify.damage import find_damage
 from jobs.verify.files import unknown_files
 from jobs.verify.level import Level
 from jobs.verify.manifests import Summary, day_problems, read_chain
@@ -245,6 +246,7 @@ def test_a_day_that_is_gone_or_has_no_manifest_comes_before_a_damaged_one(amende
     "name",
     [
         "part-late-2000-01-01-x.parquet",
+        "part-late-2026-12-01-x.parquet",
         "backup/part-late-2026-04-09-x.parquet",
         "x; 2026-99-99, whose run brought it, is not committed.parquet",
     ],
@@ -277,6 +279,39 @@ def test_a_first_or_newest_day_without_a_manifest_and_an_entry_is_told_first(
     (amended / f"date={day}" / MANIFEST_NAME).write_bytes(b"junk")
     (amended / f"_ledger/{day}.json").unlink()
     assert look(amended).damage.days == (day, SECOND)
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+def test_a_first_day_without_a_folder_and_an_entry_is_told_first(amended: Path, emptied: bool) -> None:
+    """The advice was to build the day after it again, which is refused; then `verify` said the same."""
+    folder = amended / f"date={FIRST}"
+    shutil.rmtree(folder)
+    (amended / f"_ledger/{FIRST}.json").unlink()
+    if emptied:
+        folder.mkdir()
+    found = look(amended)
+    assert found.damage.days[0] == FIRST
+    assert advice(found.damage).startswith(f"Bring {'the manifest of ' if emptied else ''}{FIRST} back first")
+
+
+def test_a_day_that_a_run_commits_meanwhile_is_not_gone(amended: Path) -> None:
+    """Beside another problem its entry was seen, and its folder had not been: it was called gone."""
+    part(amended, FIRST).unlink()
+    lake = PosixLake(amended)
+    chain = read_chain(lake)
+    before = tuple(day for day in chain.days if day != THIRD)
+    known = {day: chain.known[day] for day in before}
+    found = find_damage(lake, replace(chain, days=before, known=known), {FIRST: ["gone"], None: []})
+    assert found.gone == ()
+
+
+def test_a_manifest_and_an_entry_that_are_junk_are_told_with_their_date(amended: Path) -> None:
+    """The line said `--date D`."""
+    (amended / f"date={SECOND}" / MANIFEST_NAME).write_bytes(b"junk")
+    (amended / f"_ledger/{SECOND}.json").write_bytes(b"junk")
+    told = "\n".join(look(amended).problems)
+    assert f"`run --date {SECOND} --force`" in told
+    assert "--date D " not in told
 
 
 def test_a_newest_manifest_that_cannot_be_read_hides_no_other_finding(amended: Path, tmp_path: Path) -> None:
