@@ -40,7 +40,8 @@ app = typer.Typer(
 def common(context: typer.Context, config: Config = None, version: options.Version = False) -> None:
     """Once a night: one Kafka topic, one day, every record exactly once, as Parquet."""
     if config:  # --config may stand before the command, or after it
-        commands = ("plan", "run", "status", "verify", "init", "show", "clean", "expire", "upgrade")
+        of_lake = ("status", "verify", "clean", "expire", "upgrade", "copy-lake")
+        commands = ("plan", "run", "init", "show", *of_lake)
         context.default_map = {command: {"config": [*map(str, config)]} for command in commands}
 
 
@@ -330,6 +331,24 @@ def upgrade(
             upgrade_topic(options.one_config(config), execute=execute, as_json=json)
         else:
             upgrade_several(configs, execute=execute, as_json=json)
+
+
+@app.command(
+    "copy-lake", epilog=help.example("copy-lake --config conf/orders.yaml --to conf/orders-in-a-bucket.yaml")
+)
+def copy_lake(
+    to: Annotated[
+        Path,
+        typer.Option("--to", metavar="FILE", help="The same topic's YAML with the new place as `lake.path`."),
+    ],
+    config: Config = None,
+    json: Json = False,
+) -> None:
+    """Copy the lake to another folder or bucket, day by day; called again, it goes on where it stopped."""
+    with exit_codes(json):
+        from jobs.cli.copies import copy
+
+        copy(options.one_config(config), to, as_json=json)
 
 
 @app.command()

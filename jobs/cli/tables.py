@@ -19,6 +19,7 @@ from offsets.manifest_text import MANIFEST_NAME
 from offsets.verdict import IN_FILES, Verdict
 
 if TYPE_CHECKING:
+    from jobs.copy_lake.run import Copied
     from jobs.daily import Outcome
     from jobs.day.contract import NextContract
     from jobs.day.plan import PlannedRun, Preview
@@ -379,6 +380,19 @@ def upgraded(result: Upgraded) -> None:
         out.print(f"[red]left as it is[/] {day}: {escape(problem)}")
     if result.days:
         out.print("upgraded")
+
+
+def copied(result: Copied, old: str, new: str) -> None:
+    """Show what the new place holds, and what to do next."""
+    days = f"{result.days:,} day(s), {result.first} to {result.last}"
+    out.print(f"{new}: {days}, {result.files:,} files, {_size(result.bytes)}", markup=False)
+    now = f"{result.copied_days:,} day(s), {result.copied_files:,} files, {_size(result.copied_bytes)}"
+    out.print(f"copied now: {now}; the chain of manifests is whole there")
+    out.print(
+        f"next: stop the job of {old}, and run `copy-lake` once more if it has settled a day since; point "
+        "lake.path to the new place; `verify --level records`; start the job there",
+        markup=False,
+    )
 
 
 def _upgrades(days: Sequence[Upgradable]) -> None:

@@ -61,6 +61,7 @@ def settled(topic: MemoryTopic, tmp_path_factory: pytest.TempPathFactory) -> Pat
     text = block("QUICKSTART.md", "quick start: conf/visits.yaml").text
     for name in ("visits", "orders"):  # the README's topic has another name
         (folder / "conf" / f"{name}.yaml").write_text(text)
+    (folder / "conf" / "moved.yaml").write_text(text.replace("lake/visits", "lake/moved"))
     settings = config.load(folder / "conf" / "visits.yaml", {})
     for day in (LOST, LOST + timedelta(days=1)):
         run_day(_pipeline(settings, topic), day)
