@@ -3,6 +3,7 @@
 pytest_plugins = [
     "tests.support.brokers",
     "tests.support.engine",
+    "tests.support.object_servers",
     "tests.support.seeds",
     "tests.support.signals",
     "tests.support.two_days",

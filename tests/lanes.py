@@ -36,7 +36,8 @@ UNCOMPILED: Final = "PYTHONDONTWRITEBYTECODE"
 FAILURE: Final = re.compile(r"^(?:FAILED|ERROR) \S+\.py\b.*", re.MULTILINE)
 RESULT: Final = re.compile(r"^=*\s*(\d+ \w+.* in \d[\d.]*s\b.*?)\s*=*$", re.MULTILINE)
 COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
-PYTEST: Final = (sys.executable, "-m", "pytest")
+MODULE: Final = (sys.executable, "-m")
+PYTEST: Final = (*MODULE, "pytest")
 OTHERS: Final = ("tests", "--ignore=tests/unit", "--ignore=tests/faults")
 BIN: Final = Path(sys.executable).parent
 PR_SET_PDEATHSIG: Final = 1
@@ -45,6 +46,8 @@ AUTOGROUP: Final = Path("/proc/self/autogroup")
 """Linux shares the cores between sessions first: niceness counts within one, and each has its own here."""
 PATIENT: Final = 5
 """The niceness of a lane that never waits: a third of the share of one that does, where both want a core."""
+LAST: Final = 10
+"""The niceness of what is made for tests that come last."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +73,8 @@ LANES: Final = (
     Lane(name="faults", command=(*PYTEST, "tests/faults"), nice=PATIENT),
     Lane(name="brokers", command=(*PYTEST, *OTHERS, "-m", "not spark or alone")),
     Lane(name="Spark", command=(*PYTEST, *OTHERS, "-m", "spark and not alone"), report=True),
+    # once for a set-up; the tests that need one come last in their lane, and wait for it
+    Lane(name="stores", command=(*MODULE, "tests.support.object_servers"), tests=False, nice=LAST),
 )
 
 
@@ -148,8 +153,8 @@ def end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def bound_to(parent: int, nice: int) -> Callable[[], None]:
-    """Return what a new process calls first: it is nice, and gets Ctrl-C's signal if its parent is killed."""
+def bound_to(parent: int, nice: int, number: signal.Signals = signal.SIGINT) -> Callable[[], None]:
+    """Return what a new process calls first: it is nice, and gets a signal if its parent is killed."""
     prctl = ctypes.CDLL(None).prctl
 
     def bind() -> None:
@@ -157,7 +162,7 @@ def bound_to(parent: int, nice: int) -> Callable[[], None]:
             os.nice(nice)
             with suppress(OSError):  # a kernel without it, or one whose /proc is read-only
                 AUTOGROUP.write_text(str(nice))
-        prctl(PR_SET_PDEATHSIG, int(signal.SIGINT))
+        prctl(PR_SET_PDEATHSIG, int(number))
         if os.getppid() != parent:  # it was killed before that
             os._exit(1)
 

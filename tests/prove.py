@@ -24,7 +24,12 @@ PAGE: Final = ROOT / "docs" / "PROOF.md"
 HISTORIES: Final = 2_000
 OBJECT_HISTORIES: Final = 10_000
 STORES: Final = ("folder", "s3")
-SUITES: Final = ("tests/faults", "tests/integration/test_kills.py", "tests/integration/test_two_runs.py")
+SUITES: Final = (
+    "tests/faults",
+    "tests/integration/test_kills.py",
+    "tests/integration/test_two_runs.py",
+    "tests/integration/test_bucket_faults.py",
+)
 BEGIN: Final = "<!-- what follows is written by ./run.sh prove -->"
 END: Final = "<!-- until here -->"
 Figures = Mapping[str, Mapping[str, int]]

@@ -34,6 +34,7 @@ PARTS_AT_ONCE: Final = 4
 REQUEST_TIMEOUT: Final = timedelta(seconds=30)
 COPY_TIMEOUT: Final = timedelta(minutes=15)
 """How long one copy may take inside the store: it answers when all is copied."""
+NOWHERE: Final = "_no/such/object"
 SECRETS: Final = frozenset({"secret_access_key", "session_token", "account_key", "sas_key"})
 _SIGNATURE: Final = re.compile(r"(sig=|Signature=)[^&\s)\"]+")
 """What an address may carry that opens the store."""
@@ -62,6 +63,7 @@ class Bucket:
             timeout,
         )
         self._opened: dict[timedelta, Any] = {}
+        self._is_store = False
 
     def __getstate__(self) -> dict[str, object]:
         """Pickle without what is open."""
@@ -69,7 +71,7 @@ class Bucket:
 
     @property
     def _store(self) -> Any:
-        return self._open(REQUEST_TIMEOUT)
+        return self._open(min(REQUEST_TIMEOUT, self._timeout))
 
     def _open(self, timeout: timedelta) -> Any:
         """Return the store whose requests may take so long."""
@@ -151,13 +153,32 @@ class Bucket:
         """List all objects below a folder, at any depth, in order."""
         with self._errors(f"list {self.place(folder)}"):
             chunks = obstore.list(self._store, prefix=folder or None)
-            return sorted((_found(each) for chunk in chunks for each in chunk), key=lambda found: found.key)
+            found = sorted((_found(each) for chunk in chunks for each in chunk), key=lambda found: found.key)
+        self._require_store(there=bool(found))
+        return found
 
     def folders(self, folder: str = "") -> list[str]:
         """List the names just below a folder that have objects below them, in order."""
         with self._errors(f"list {self.place(folder)}"):
             listed = obstore.list_with_delimiter(self._store, prefix=folder or None)
-            return sorted(each.rstrip("/").rpartition("/")[2] for each in listed["common_prefixes"])
+            names = sorted(each.rstrip("/").rpartition("/")[2] for each in listed["common_prefixes"])
+        self._require_store(there=bool(names))
+        return names
+
+    def _require_store(self, *, there: bool) -> None:
+        """Check once, where a list is empty, that this is a store: a web server's page is an empty list too.
+
+        Raises:
+            StoreFailed: an object is there that cannot be.
+        """
+        if not (there or self._is_store) and self.head(NOWHERE):
+            raise StoreFailed(
+                expected=f"to find an object store at {self.url}",
+                found="a server that has an answer to anything, such as a console's pages",
+                do="Look whether it is a store that answers at `lake.store.endpoint`. The port of its console is "
+                "another one.",
+            )
+        self._is_store = True
 
     # -- changing
 

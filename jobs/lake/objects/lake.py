@@ -13,7 +13,7 @@ import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from functools import partial
@@ -381,10 +381,19 @@ class ObjectLake:
             StoreFailed: the store refused.
         """
         staged = _staging(day, run_id)
-        self._require_conditions(f"{staged}/{BEGUN_NAME}")
+        begun = f"{staged}/{BEGUN_NAME}"
+        self._require_conditions(begun)
+        try:
+            self._runs[last(staged)] = _Run(self._entries_to_go_on_from(day))
+        except (DayExists, LakeLocked):
+            with suppress(StoreFailed):
+                self._store.delete([begun])  # no task has begun: nothing else is there
+            raise
+        return staged
+
+    def _entries_to_go_on_from(self, day: date) -> DayEntries:
         there = self._store.find(day_ref(day))  # before the ledger: an entry comes before its files
         entries = self._look_again(day)
-        self._runs[last(staged)] = _Run(entries)
         if entries.counts != self._of(day).counts:
             raise _beaten(day)
         if there and not entries.counts:
@@ -395,12 +404,14 @@ class ObjectLake:
                 "If this day's entry in `_ledger/` was lost, restore it from a backup. If they are "
                 "somebody else's, move them away. Then run the day again.",
             )
-        return staged
+        return entries
 
     def _require_conditions(self, key: str) -> None:
-        """Put the first object of a run, and check that the store refuses to put it where it is."""
-        self._store.create(key, b"{}")
-        if self._store.create(key, b"{}"):
+        """Put the first object of a run, and check that the store refuses to put it where it is.
+
+        A conflict at the first time may leave nothing: then the second time puts it.
+        """
+        if self._store.create(key, b"{}") and self._store.create(key, b"{}"):
             raise StoreFailed(
                 expected=f"the store to refuse a second object at {self._store.place(key)}",
                 found="it was put twice: If-None-Match is ignored",
