@@ -175,8 +175,8 @@ class Bucket:
             raise StoreFailed(
                 expected=f"to find an object store at {self.url}",
                 found="a server that has an answer to anything, such as a console's pages",
-                do="Look whether it is a store that answers at `lake.store.endpoint`. The port of its console is "
-                "another one.",
+                do="Look whether it is a store that answers at `lake.store.endpoint`. "
+                "The port of its console is another one.",
             )
         self._is_store = True
 
