@@ -26,6 +26,7 @@ OBJECT_HISTORIES: Final = 10_000
 STORES: Final = ("folder", "s3")
 SUITES: Final = (
     "tests/faults",
+    "tests/unit/test_copy_lake.py",
     "tests/integration/test_kills.py",
     "tests/integration/test_two_runs.py",
     "tests/integration/test_bucket_faults.py",

@@ -30,7 +30,7 @@ from tests.faults.light_files import light_files
 from tests.faults.object_histories import FIRST, ObjectHistory, Violation, play
 
 SEED: Final = "KAFKA_DAILY_HISTORY_SEED"
-HISTORIES: Final = 500
+HISTORIES: Final = 150
 PROOF: Final = 2_000
 """How many histories must show every kind of event often."""
 TRIES: Final = 400

@@ -16,7 +16,7 @@ from tests.support.sampled import SEED, Record, seed
 
 SECONDS = 540.0
 pytestmark = [pytest.mark.spark, pytest.mark.alone]
-KILLS = {"folder": 3, "s3": 5}
+KILLS = {"folder": 3, "s3": 3}
 """`./run.sh prove` deals a hundred over more records."""
 SOAK = [sys.executable, "-m", "tests.soak", "soak", "--json"]
 

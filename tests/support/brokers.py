@@ -23,6 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 from jobs.demo.broker import BrokerProcess
 from tests.support.broker_container import BrokerContainer, docker_answers, remove_leftovers
 from tests.support.docker_image import kafka_image
+from tests.support.processes import until
 
 
 class Broker(Protocol):
@@ -124,6 +125,9 @@ def topic(admin: AdminClient) -> Iterator[MakeTopic]:
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(config or {}))
         admin.create_topics([new])[name].result(30)
         made.append(name)
+        until(
+            lambda: admin.list_topics(name, 10).topics[name].error is None
+        )  # a busy broker learns of it later
         return name
 
     yield make

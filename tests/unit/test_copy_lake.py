@@ -36,6 +36,7 @@ from tests.faults.sweeps import ANSWER_LOST, KILLED, POWER_LOST, REFUSED, SOME_K
 from tests.support.kept_lake import a_kept_lake
 from tests.support.local_engine import Crash, order, pipeline
 from tests.support.memory_topic import MemoryTopic
+from tests.support.sampled import Record, numbered
 from tests.support.three_days import FIRST, SECOND, THIRD, at, three_days
 
 DAYS = (FIRST, SECOND, THIRD)
@@ -215,11 +216,15 @@ def test_killed_at_any_change_of_a_bucket_it_goes_on(
     "mode", [KILLED, REFUSED, ANSWER_LOST, POWER_LOST, SOME_KEPT], ids=lambda mode: mode.name
 )
 def test_stopped_at_any_change_of_a_folder_it_goes_on(
-    mode: Mode, tmp_path: Path, three: Callable[[Lake], Lake], monkeypatch: pytest.MonkeyPatch
+    mode: Mode,
+    tmp_path: Path,
+    three: Callable[[Lake], Lake],
+    monkeypatch: pytest.MonkeyPatch,
+    record_property: Record,
 ) -> None:
     monkeypatch.setattr(copying, "AT_ONCE", 1)  # so that the changes have an order
     old = three(bucket(tmp_path))
-    for number in count(1):
+    for number in numbered(7, record_property):
         with memory_folder() as root:
             system = FaultyOs(root)
             system.plant(Fault(at=number, within=within(number), error=mode.error, after=mode.after))
