@@ -33,7 +33,7 @@ from jobs.lake.posix import PosixLake
 from jobs.spark import engine
 from jobs.spark.engine import Engine
 from tests.support import lake as lakes
-from tests.support.brokers import Broker, MakeBroker, MakeTopic
+from tests.support.brokers import Broker, MakeBroker, MakeTopic, wait_for_leaders
 from tests.support.engine import FIRST, Command, Configured, Ended, Sections
 from tests.support.judged import assert_exact, midnight, night, sent_records
 from tests.support.killed import assert_lock_free
@@ -308,6 +308,7 @@ def test_a_broker_that_dies_in_the_middle_of_a_run(
     servers = own.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    wait_for_leaders(admin, name, 2)
     long = "x" * 100_000
     records = [order(midnight(FIRST) + MINUTE * n, n % 2, id=long, n=n) for n in range(400)]
     words = sent_records(records, send(servers, name, records))

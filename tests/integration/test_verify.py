@@ -22,7 +22,7 @@ from jobs.verify.run import verify
 from offsets.errors import AuditFailed, OffsetsLost
 from offsets.kafka.client import Broker as Client
 from offsets.ranges import Offsets
-from tests.support.brokers import Broker, MakeTopic
+from tests.support.brokers import Broker, MakeTopic, wait_for_leaders
 from tests.support.engine import Command, Configured
 from tests.support.local_engine import LocalEngine, order, pipeline
 from tests.support.memory_topic import Log, MemoryTopic, Record
@@ -161,6 +161,7 @@ def test_the_command_tells_of_a_topic_made_anew(
     assert (told["level"], told["problems"], len(told["ledger"])) == ("kafka", [], 2)
     admin.delete_topics([name])[name].result(20)
     admin.create_topics([NewTopic(name, num_partitions=PARTITIONS, replication_factor=1)])[name].result(20)
+    wait_for_leaders(admin, name, PARTITIONS)
     anew = command(config, "verify", "--level", "kafka")
     assert anew.code == 28
     assert "was recreated" in anew.err

@@ -20,7 +20,7 @@ from offsets.errors import ContractChanged
 from offsets.plan import Accept
 from tests.reference import Coordinate, Fate
 from tests.support import lake as lakes
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, wait_for_leaders
 from tests.support.engine import FIRST, Command, Configured, MakePipeline
 from tests.support.judged import FUTURE, Night, SentRecord, assert_exact, judged, midnight, night
 from tests.support.produce import Record, ms, send
@@ -53,6 +53,7 @@ def history(broker: Broker, admin: AdminClient) -> Iterator[History]:
     """Produce from 30 hours before the first day to 30 hours after the last."""
     topic, rng = f"days-{random.randrange(1 << 40):x}", random.Random(SEED)
     admin.create_topics([NewTopic(topic, 4, 1)])[topic].result(30)
+    wait_for_leaders(admin, topic, 4)
     made = [
         _record(rng, partition, at)
         for at in _instants(midnight(DAYS[0]) - timedelta(hours=30), midnight(DAYS[-1]) + timedelta(hours=54))

@@ -24,7 +24,7 @@ from offsets.errors import ConfigError, OffsetsLost, TopicChanged
 from offsets.plan import Accept
 from tests.reference import Fate, Place
 from tests.support import lake as lakes
-from tests.support.brokers import Broker, MakeTopic
+from tests.support.brokers import Broker, MakeTopic, wait_for_leaders
 from tests.support.engine import FIRST, MakePipeline
 from tests.support.judged import SentRecord, assert_exact, midnight, night, sent_records
 from tests.support.produce import Record, every, ms, order, send
@@ -51,6 +51,7 @@ def test_three_partitions_added_between_days_lose_nothing(
     words = put(name, [*every(STEP, midnight(DAYS[0]), 50, 0), *every(STEP, midnight(DAYS[0]), 50, 1)])
     run_day(pipeline(name), DAYS[0])
     admin.create_partitions([NewPartitions(name, 5)])[name].result(30)
+    wait_for_leaders(admin, name, 5)
     for part in range(5):
         words += put(name, every(STEP * 6, midnight(DAYS[0]) + STEP * 60, 60, part))
     for day in DAYS[1:]:
@@ -158,6 +159,7 @@ def test_a_new_partition_whose_log_was_cut_needs_somebodys_word(
     words = put(name, every(STEP, midnight(DAYS[0]), 50))
     run_day(pipeline(name), DAYS[0])
     admin.create_partitions([NewPartitions(name, 2)])[name].result(30)
+    wait_for_leaders(admin, name, 2)
     added = put(name, every(STEP, midnight(DAYS[1]), 50, 1))
     delete_before(admin, name, 1, 3)
     with pytest.raises(OffsetsLost) as refused:

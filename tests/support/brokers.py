@@ -136,6 +136,16 @@ def topic(admin: AdminClient) -> Iterator[MakeTopic]:
             deleted.exception(30)
 
 
+def wait_for_leaders(admin: AdminClient, topic: str, partitions: int) -> None:
+    """Wait until all partitions of a topic can be asked: a busy broker learns of new ones later."""
+
+    def led() -> bool:
+        known = admin.list_topics(topic, 10).topics[topic].partitions.values()
+        return len(known) == partitions and all(partition.leader >= 0 for partition in known)
+
+    until(led)
+
+
 def pytest_report_header() -> str:
     return f"broker for the tests: {_DESCRIPTIONS[kind()]}"
 

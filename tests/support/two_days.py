@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tests.support.brokers import Broker
+from tests.support.brokers import Broker, wait_for_leaders
 from tests.support.engine import FIRST
 from tests.support.judged import SentRecord, midnight, sent_records
 from tests.support.produce import Record, order, send
@@ -30,6 +30,7 @@ def two_days(broker: Broker, admin: AdminClient) -> Iterator[tuple[str, list[Sen
     """
     name, start = f"two-days-{uuid.uuid4().hex[:12]}", midnight(DAYS[0])
     admin.create_topics([NewTopic(name, 2, 1)])[name].result(30)
+    wait_for_leaders(admin, name, 2)
     records: list[Record] = []
     for number in range(ROWS):
         stamp = start + timedelta(hours=47) * number / ROWS
