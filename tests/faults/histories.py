@@ -320,7 +320,7 @@ class History:
         owned = damage == "gone" and any((self.folder.parent / "aside").glob("part-late-*"))
         if "late-" in saved[1] or owned:  # a rebuild needs all records that its run read
             may |= {"OffsetsLost", "RunFailed"}
-        if expected is None:
+        if expected is None or (late and not self._can_rebuild_owner(late)):
             may |= {"OffsetsLost", "AuditFailed"}
         if rules != self.rules:
             assert self._rebuilt(day, None) in {"ContractChanged", *may}
@@ -348,6 +348,12 @@ class History:
             self._restore(saved)
             self.counts["rebuilds refused"] += 1
         self._look_rebuilt(day, ways, runs)
+
+    def _can_rebuild_owner(self, late: Path) -> bool:
+        """Return whether the day that brought a late file comes out as it was, by the rules of its run."""
+        owner = date.fromisoformat(late.name[10:20])
+        rules = self.lake.days[self._days().index(owner)].request.rules
+        return self.lake.rebuild(self.known, owner, rules) is not None
 
     def _expire(self, how: int) -> None:
         """Let the oldest days leave, after an attempt that crashed or without one; the newest two stay."""
