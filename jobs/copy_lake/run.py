@@ -7,9 +7,8 @@ half-way goes on when it is called again. The old place is only read, under its 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import date
 from itertools import count
@@ -33,9 +32,9 @@ from jobs.lake.names import (
     in_day,
 )
 from jobs.lake.port import DayContents, Lake, LockHolder
-from jobs.lake.refusals import store_errors
+from jobs.lake.refusals import advising, store_errors
 from offsets.commit_log import read_chain, read_manifest
-from offsets.errors import ConfigError, LedgerBroken, NotPublished, StoreFailed, VerifyFailed
+from offsets.errors import ConfigError, LedgerBroken, VerifyFailed
 from offsets.manifest import DataFile, Manifest
 from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, require_lists
 
@@ -43,6 +42,7 @@ log = structlog.get_logger(__name__)
 AT_ONCE: Final = 4
 """How many files are copied at once: between two places one alone mostly waits."""
 CHUNK: Final = 8 << 20
+GO_ON: Final = "The old lake is as it was. Mend the store, then run `copy-lake` again: it goes on."
 WHOLE: Final = ".whole"
 """The end of the name of an empty file beside one in staging that is durable: only such a one counts."""
 Progress = Callable[[int, int], None]
@@ -101,7 +101,7 @@ def copy_lake(
     with source.lock(holder):
         from_ = examined(source)
         require_place(source, target, from_)
-        with target.lock(holder), _naming_command():
+        with target.lock(holder), advising(GO_ON):
             require_place(source, target, from_)  # nobody else writes there by now
             return _Copying(source, target, from_, holder.run_id, success_file, progress).run()
 
@@ -285,17 +285,3 @@ def _not_whole(expected: str, found: str) -> LedgerBroken:
         do="The new place is not whole: somebody else changed it. Empty it, and run `copy-lake` again. The "
         "old lake is as it was.",
     )
-
-
-@contextmanager
-def _naming_command() -> Iterator[None]:
-    """Name the command that goes on, where a store refused."""
-    try:
-        yield
-    except (StoreFailed, NotPublished) as refused:
-        raise type(refused)(
-            expected=refused.expected,
-            found=refused.found,
-            do="The old lake is as it was. Mend the store, then run `copy-lake` again: it goes on.",
-            **refused.facts,
-        ) from refused

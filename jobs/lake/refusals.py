@@ -36,6 +36,17 @@ def store_errors(what: str) -> Iterator[None]:
 
 
 @contextmanager
+def advising(do: str) -> Iterator[None]:
+    """Say what to do where a store refused, in the place of the refusal's own advice."""
+    try:
+        yield
+    except (StoreFailed, NotPublished) as refused:
+        raise type(refused)(
+            expected=refused.expected, found=refused.found, do=do, **refused.facts
+        ) from refused
+
+
+@contextmanager
 def not_published(expected: str, do: str = "Mend the store, then run the day again.") -> Iterator[None]:
     """Turn a StoreFailed after a commit into a NotPublished: the day is committed all the same."""
     try:

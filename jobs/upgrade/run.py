@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
+from typing import Final
 
 import structlog
 
@@ -24,14 +25,16 @@ from jobs.lake.late import finish_moves, late_moves
 from jobs.lake.ledger import enter_days, not_entered
 from jobs.lake.names import STAGED_DAY
 from jobs.lake.port import Lake
+from jobs.lake.refusals import advising
 from jobs.upgrade.chain import Upgradable, UpgradeChain, read_upgrade_chain
 from jobs.upgrade.day import UpgradedDay
 from offsets.commit_log import first_kept, read_ledger, read_manifest
-from offsets.errors import LedgerBroken, NotPublished, StoreFailed, VerifyFailed
+from offsets.errors import LedgerBroken, StoreFailed, VerifyFailed
 from offsets.manifest import DataFile, Manifest
 from offsets.verdict import Verdict
 
 log = structlog.get_logger(__name__)
+GO_ON: Final = "Each day is as it was, or upgraded. Mend the store, then run `upgrade --execute` again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +55,7 @@ def upgrade(pipeline: Pipeline, progress: Callable[[int, int], None] = lambda do
     if not lake.days():  # a lock would make the folder
         return Upgraded(left={})
     with pipeline.lock_lake():
-        with _naming_command():
+        with advising(GO_ON):
             ledger = read_ledger(lake)
             finish_expiry(lake, pipeline.run_id)
             # the newest is entered once more: what a dead upgrade entered need not be durable
@@ -62,7 +65,7 @@ def upgrade(pipeline: Pipeline, progress: Callable[[int, int], None] = lambda do
             chain = read_upgrade_chain(lake, move)
         if chain.todo:
             _require_store(pipeline, max(chain.todo))
-        with _naming_command():
+        with advising(GO_ON):
             return _Upgrade(pipeline, chain, progress).run(ledger.kept)
 
 
@@ -187,17 +190,3 @@ def _require_store(pipeline: Pipeline, day: date) -> None:
         ) from refused
     finally:
         lake.discard(staged)
-
-
-@contextmanager
-def _naming_command() -> Iterator[None]:
-    """Name the command that goes on, where the store refused a change."""
-    try:
-        yield
-    except (StoreFailed, NotPublished) as refused:
-        raise type(refused)(
-            expected=refused.expected,
-            found=refused.found,
-            do="Each day is as it was, or upgraded. Mend the store, then run `upgrade --execute` again.",
-            **refused.facts,
-        ) from refused
