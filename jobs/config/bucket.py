@@ -15,7 +15,7 @@ from jobs.config.problems import Problems
 from jobs.config.schema import LakeSection
 from jobs.config.secrets import Secret
 
-_ANY: Final = ("allow_http", "ca", "timeout", "endpoint")
+_ANY: Final = ("allow_http", "ca", "timeout")
 _NAMES: Final = {
     "s3": {
         "endpoint": "endpoint",

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from io import SEEK_CUR, SEEK_END, SEEK_SET, BufferedReader, RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
@@ -28,6 +28,7 @@ from offsets.errors import StoreFailed
 if TYPE_CHECKING:
     from obstore import ObjectMeta
 
+Answer = TypeVar("Answer")
 PART: Final = 8 << 20
 """The bytes of an upload's part, and of a read."""
 PARTS_AT_ONCE: Final = 4
@@ -55,13 +56,8 @@ class Bucket:
         timeout: timedelta,
     ) -> None:
         """Take the address and obstore's options; open nothing."""
-        self.url, self._options, self._allow_http, self._ca, self._timeout = (
-            url,
-            options,
-            allow_http,
-            ca,
-            timeout,
-        )
+        self.url, self._options = url, options
+        self._allow_http, self._ca, self._timeout = allow_http, ca, timeout
         self._opened: dict[timedelta, Any] = {}
         self._is_store = False
 
@@ -76,15 +72,17 @@ class Bucket:
     def _open(self, timeout: timedelta) -> Any:
         """Return the store whose requests may take so long."""
         if timeout not in self._opened:
-            client: dict[str, Any] = {"allow_http": self._allow_http, "timeout": timeout}
+            client: Any = {"allow_http": self._allow_http, "timeout": timeout}
+            options: Any = self._options  # the address says of which kind of store they are
+            retry: Any = {"retry_timeout": self._timeout, "max_retries": 100}
             with self._errors(f"open {self.url}"):
                 if self._ca:
                     client["root_certificate"] = self._ca.read_bytes()
-                self._opened[timeout] = from_url(  # type: ignore[call-overload]
+                self._opened[timeout] = from_url(
                     self.url,
                     client_options=client,
-                    retry_config={"retry_timeout": self._timeout, "max_retries": 100},
-                    **self._options,
+                    retry_config=retry,
+                    config=options,
                 )
         return self._opened[timeout]
 
@@ -112,22 +110,12 @@ class Bucket:
     def get(self, key: str) -> bytes | None:
         """Read a small object; None if there is none."""
         with self._errors(f"read {self.place(key)}"):
-            try:
-                return bytes(obstore.get(self._store, key).bytes())
-            except FileNotFoundError as error:
-                if is_absent(error):
-                    return None
-                raise
+            return _if_there(lambda: bytes(obstore.get(self._store, key).bytes()))
 
     def head(self, key: str) -> Found | None:
         """Look at an object; None if there is none."""
         with self._errors(f"look at {self.place(key)}"):
-            try:
-                return _found(obstore.head(self._store, key))
-            except FileNotFoundError as error:
-                if is_absent(error):
-                    return None
-                raise
+            return _if_there(lambda: _found(obstore.head(self._store, key)))
 
     def open_object(self, key: str) -> BufferedReader:
         """Open an object for reading at any position."""
@@ -203,16 +191,14 @@ class Bucket:
     def copy(self, source: str, target: str) -> bool:
         """Copy an object whole; return whether there was a source."""
         with self._errors(f"copy {self.place(source)} to {self.place(target)}"):
-            try:
-                if self.url.startswith("az"):
-                    self._copy_through_here(source, target)
-                else:
-                    obstore.copy(self._open(COPY_TIMEOUT), source, target)
-            except FileNotFoundError as error:
-                if is_absent(error):
-                    return False
-                raise
-            return True
+            return bool(_if_there(lambda: self._copy_whole(source, target)))
+
+    def _copy_whole(self, source: str, target: str) -> bool:
+        if self.url.startswith("az"):
+            self._copy_through_here(source, target)
+        else:
+            obstore.copy(self._open(COPY_TIMEOUT), source, target)
+        return True
 
     def _copy_through_here(self, source: str, target: str) -> None:
         """Read an object and write it: Azure answers before its own copy is made, and nothing says when."""
@@ -292,6 +278,16 @@ class _Reader(RawIOBase):
         buffer[:size] = self._bucket.read_range(self._key, self._at, size)
         self._at += size
         return size
+
+
+def _if_there(ask: Callable[[], Answer]) -> Answer | None:
+    """Return None for the answer that there is no such object; that there is no such bucket is an error."""
+    try:
+        return ask()
+    except FileNotFoundError as error:
+        if is_absent(error):
+            return None
+        raise
 
 
 def _found(meta: ObjectMeta) -> Found:

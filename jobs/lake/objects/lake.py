@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from datetime import date, datetime, timedelta
 from functools import partial
 from io import BufferedIOBase
 from itertools import islice
-from typing import Final
+from typing import Final, TypeVar
 
 from jobs.lake.names import (
     DAY_PREFIX,
@@ -52,6 +52,8 @@ from offsets.errors import (
 from offsets.manifest import DataFile, Manifest
 from offsets.manifest_text import LISTS_NAME, MANIFEST_NAME, from_json
 
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
 BEGUN_NAME: Final = "_run.json"
 """The first object in the staging of a run, so that `clean` finds a run that wrote nothing yet."""
 IN_FLIGHT: Final = timedelta(hours=1)
@@ -167,7 +169,8 @@ class ObjectLake:
         if entry is None:
             return None
         if entry.key not in self._texts:
-            self._texts = self._ask(self._entries_from(day))
+            keys = self._entries_from(day)
+            self._texts = dict(zip(keys, self._at_once(self._store.get, keys), strict=True))
         return self._texts[entry.key]
 
     def _entries_from(self, day: date) -> list[str]:
@@ -180,12 +183,12 @@ class ObjectLake:
             days = self._listed.committed()
             yield from days[bisect_right(days, day) :]
 
-    def _ask(self, keys: Sequence[str]) -> dict[str, bytes | None]:
-        """Read small objects, at once where the store allows it."""
-        if len(keys) == 1 or self._store.at_once == 1:
-            return dict(zip(keys, map(self._store.get, keys), strict=True))
+    def _at_once(self, ask: Callable[[Asked], Answer], of: Sequence[Asked]) -> list[Answer]:
+        """Ask the store several things, at once where it allows it."""
+        if len(of) < 2 or self._store.at_once == 1:
+            return [*map(ask, of)]
         with ThreadPoolExecutor(self._store.at_once) as pool:
-            return dict(zip(keys, pool.map(self._store.get, keys), strict=True))
+            return [*pool.map(ask, of)]
 
     entry_text = manifest_text
 
@@ -535,9 +538,7 @@ class ObjectLake:
         for file in files:
             self._require_ours(open_day.final(file), file, there)
         missing = [file for file in files if open_day.final(file) not in there]
-        with ThreadPoolExecutor(self._store.at_once) as pool:
-            copy = partial(self._copy, open_day)
-            return sum(pool.map(copy, missing) if self._store.at_once > 1 else map(copy, missing))
+        return sum(self._at_once(partial(self._copy, open_day), missing))
 
     def _sizes(self, keys: Set[str]) -> Mapping[str, int]:
         """Return the sizes of those objects that are there: of many, their days are listed."""
