@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import platform
 import secrets
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -31,6 +30,8 @@ from offsets.plan import Accept
 from offsets.ranges import Offsets
 
 if TYPE_CHECKING:
+    from jobs.config.bucket import BucketSettings
+    from jobs.lake.objects.bucket import Bucket
     from jobs.spark.engine import Engine as Spark
     from jobs.task.batch_limit import BatchLimit
     from jobs.task.result import TaskResult
@@ -90,8 +91,7 @@ class Pipeline:
 
     def lock_lake(self) -> AbstractContextManager[None]:
         """Lock the lake for this run, and release it at the end."""
-        holder = LockHolder(run_id=self.run_id, host=socket.gethostname(), pid=os.getpid(), since=self.now())
-        return self.lake.lock(holder)
+        return self.lake.lock(LockHolder.here(self.run_id, self.now()))
 
     def stamp(self, started: datetime) -> RunStamp:
         """Return the stamp of this run for its manifest, with the current time as the time of the audit."""
@@ -137,7 +137,7 @@ class Runtime:
         self, settings: Settings, accept: Accept | None = None, observers: tuple[Observer, ...] = ()
     ) -> Iterator[Pipeline]:
         """Open a topic's pipeline; the log names its run from here on."""
-        run_id = f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+        run_id = new_run_id()
         logs.bind(run_id=run_id)
         with ExitStack() as stack:
 
@@ -163,15 +163,27 @@ def load(path: Path | None) -> Settings:
     return settings
 
 
+def new_run_id() -> str:
+    """Return an id that no other run has; ids sort by the second in which they were made."""
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
+
+
 def open_lake(settings: LakeSettings) -> Lake:
     """Open a lake of any kind; nothing is asked yet."""
     path = settings.path
     if isinstance(path, Path):
         return PosixLake(path)
-    from jobs.lake.objects.bucket import Bucket
     from jobs.lake.objects.lake import ObjectLake
 
-    return ObjectLake(Bucket(path.url, _revealed(path.options), path.allow_http, path.ca, path.timeout))
+    return ObjectLake(open_bucket(path))
+
+
+def open_bucket(settings: BucketSettings) -> Bucket:
+    """Open the objects of a lake in a bucket; nothing is asked yet."""
+    from jobs.lake.objects.bucket import Bucket
+
+    options: dict[str, str | bool] = _revealed(settings.options)
+    return Bucket(settings.url, options, settings.allow_http, settings.ca, settings.timeout)
 
 
 @contextmanager

@@ -7,7 +7,6 @@ what it needs when it runs, so that `--help` and `status` start at once.
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -261,7 +260,7 @@ def clean(
         now = datetime.now(UTC)
         since = None if older_than is None else now - options.age(older_than)
         if execute:
-            holder = LockHolder(run_id="clean", host=socket.gethostname(), pid=os.getpid(), since=now)
+            holder = LockHolder.here("clean", now)
             listed = remove_orphans(lake, holder, since)
         else:
             listed = orphans(lake, since)
@@ -297,7 +296,7 @@ def expire(
         lake = open_lake(load(options.one_config(config)).lake)
         now, day = datetime.now(UTC), before.date()
         if execute:
-            holder = LockHolder(run_id="expire", host=socket.gethostname(), pid=os.getpid(), since=now)
+            holder = LockHolder.here("expire", now)
             with lake.lock(holder):
                 ledger, _ = finish_last_run(lake, holder.run_id)
                 days = remove_days(lake, ledger, day, now, holder.run_id, f"expire --before {day}")

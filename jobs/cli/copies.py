@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -23,9 +20,7 @@ def copy(config: Path | None, to: Path, *, as_json: bool) -> None:
     old = context.load(config)
     new = context.load(to)
     _require_two_places(old, new)
-    now = datetime.now(UTC)
-    run_id = f"{now:%Y%m%dT%H%M%S}-{secrets.token_hex(3)}"
-    holder = LockHolder(run_id=run_id, host=socket.gethostname(), pid=os.getpid(), since=now)
+    holder = LockHolder.here(context.new_run_id(), datetime.now(UTC))
     with progress("copying") as bar:
         copied = copy_lake(
             context.open_lake(old.lake),

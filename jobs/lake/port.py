@@ -7,12 +7,15 @@ module outside this package knows a path.
 
 from __future__ import annotations
 
+import json
+import os
+import socket
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, suppress
+from dataclasses import asdict, dataclass, field
 from datetime import date, datetime
 from io import BufferedIOBase
-from typing import Protocol
+from typing import Protocol, Self
 
 from offsets.commit_log import LedgerReader
 
@@ -25,6 +28,23 @@ class LockHolder:
     host: str
     pid: int
     since: datetime
+
+    @classmethod
+    def here(cls, run_id: str, since: datetime) -> Self:
+        """Return this process as the holder."""
+        return cls(run_id=run_id, host=socket.gethostname(), pid=os.getpid(), since=since)
+
+    @classmethod
+    def read(cls, text: bytes) -> Self | None:
+        """Return the holder that `to_text` wrote; None if the text is no such thing."""
+        with suppress(ValueError, TypeError, KeyError):
+            held = json.loads(text)
+            return cls(**{**held, "since": datetime.fromisoformat(held["since"])})
+        return None
+
+    def to_text(self) -> bytes:
+        """Return the holder as a lock keeps it."""
+        return json.dumps(asdict(self), default=datetime.isoformat).encode()
 
     def __str__(self) -> str:
         """Return the holder as text for a person."""

@@ -8,12 +8,10 @@ symbolic link: any other may lead to somebody else's files.
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from datetime import UTC, date, datetime
 from io import BufferedReader
 from pathlib import Path
@@ -156,11 +154,9 @@ class PosixLake:
 
     def lock_holder(self) -> LockHolder | None:
         """Return who took the lock last, without taking it; None if the lock file cannot be read."""
-        try:
-            text = json.loads((self.root / LOCK_NAME).read_bytes())
-            return LockHolder(**{**text, "since": datetime.fromisoformat(text["since"])})
-        except (OSError, ValueError, TypeError, KeyError):
-            return None
+        with suppress(OSError):
+            return LockHolder.read((self.root / LOCK_NAME).read_bytes())
+        return None
 
     def exists(self) -> bool:
         """Return whether the lake's folder exists."""
@@ -267,9 +263,7 @@ class PosixLake:
             self._take_lock(file)
             with store_errors(f"write {self.root / LOCK_NAME}"):
                 self._store.system.truncate(file, 0)
-                self._store.system.pwrite(
-                    file, json.dumps(asdict(holder), default=datetime.isoformat).encode(), 0
-                )
+                self._store.system.pwrite(file, holder.to_text(), 0)
             # a dead run may have renamed a day without a sync: sync before this run continues from that day
             self.make_days_durable()
             try:

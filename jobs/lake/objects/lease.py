@@ -6,11 +6,9 @@ paused outlives any lease. So it is read and put without a condition, and a mist
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -29,10 +27,7 @@ FREE: Final = b"{}"
 
 def read_holder(store: ObjectStore) -> LockHolder | None:
     """Return the run that the lock names; None if it is free, or cannot be read."""
-    with suppress(ValueError, TypeError, KeyError):
-        held = json.loads(store.get(LOCK_NAME) or FREE)
-        return LockHolder(**{**held, "since": datetime.fromisoformat(held["since"])})
-    return None
+    return LockHolder.read(store.get(LOCK_NAME) or FREE)
 
 
 @contextmanager
@@ -44,7 +39,7 @@ def leased(store: ObjectStore, holder: LockHolder) -> Iterator[None]:
         StoreFailed: the store refused.
     """
     _require_free(store)
-    text = json.dumps(asdict(holder), default=datetime.isoformat).encode()
+    text = holder.to_text()
     store.put(LOCK_NAME, text)
     ended = threading.Event()
     renewing = threading.Thread(target=_renew, args=(store, text, ended), name="lease", daemon=True)
