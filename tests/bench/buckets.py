@@ -34,16 +34,14 @@ def settle(
     text = CONFIG.format(bootstrap_servers=servers, first=first, lake=lake)
     if server:
         stored = StoredLake(server=server, prefix=f"lake-{number}")
-        text = text.replace(
-            f"  path: {lake}\n", f"  path: {stored.path}\n  store: {stored.store_section()}\n"
-        )
+        text = stored.in_config(text, lake)
     config = folder / "bench.yaml"
     config.write_text(text)
     dates = ["--from", str(first), "--to", str(first + timedelta(days=1))]
     peak, told = watched(["-m", "jobs", "run", *dates, "--json"], {"KAFKA_DAILY_CONFIG": str(config)})
     shutil.rmtree(lake, ignore_errors=True)
     if server:
-        shutil.rmtree(server.folder / "lakes" / f"lake-{number}")
+        shutil.rmtree(server.folder_of(f"lake-{number}"))
     return _seconds(told["days"][1]), peak
 
 

@@ -39,7 +39,7 @@ from offsets.manifest_text import MANIFEST_NAME, _sorted_json, to_jsonable
 from offsets.verdict import Verdict
 from tests.support.manifests import DIGEST, checkpoint, empty
 from tests.support.memory_topic import MemoryTopic
-from tests.support.object_servers import BUCKET, S3Server, StoredLake, run_s3
+from tests.support.object_servers import S3Server, StoredLake, run_s3
 
 ZONE = "Europe/Amsterdam"
 PARTITIONS = 4
@@ -140,11 +140,9 @@ def _lake(root: Path, days: int, files: int, expired: int, server: S3Server | No
         _fill(root / "lake" / f"date={newest - number * ONE_DAY}", files)
     if server:
         stored = StoredLake(server=server, prefix="bench")
-        _into_bucket(root / "lake", server.folder / BUCKET / "bench")
+        _into_bucket(root / "lake", server.folder_of("bench"))
         for path in (due, none_due):
-            here = f"  path: {root / 'lake'}\n"
-            there = f"  path: {stored.path}\n  store: {stored.store_section()}\n"
-            path.write_text(path.read_text().replace(here, there))
+            path.write_text(stored.in_config(path.read_text(), str(root / "lake")))
     print(
         f"{days} days of {files} files: manifests of {size / days / 1e3:.0f} kB, {size / 1e6:.0f} MB in all"
     )

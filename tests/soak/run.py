@@ -34,7 +34,7 @@ from offsets.errors import RunFailed, VerifyFailed
 from tests.soak.kill_points import Moment, Pace, Steps
 from tests.soak.processes import Victim, kill_one
 from tests.soak.result import Soaked, Tally
-from tests.support.object_servers import BUCKET, S3Server, StoredLake, run_s3
+from tests.support.object_servers import S3Server, StoredLake, run_s3
 
 LOOK_SECONDS: Final = 0.001
 RUN_SECONDS: Final = 600.0
@@ -108,10 +108,8 @@ class _Lake:
         self.folder, self.path, self.in_bucket = folder, folder / "lake", server is not None
         if server:
             stored = StoredLake(server=server, prefix=folder.name)
-            self.path = server.folder / BUCKET / folder.name  # the server keeps an object as a file
-            text = text.replace(
-                "  path: ./lake\n", f"  path: {stored.path}\n  store: {stored.store_section()}\n"
-            )
+            self.path = server.folder_of(folder.name)
+            text = stored.in_config(text, "./lake")
         config.write_text(text)
         self.jobs = CommandLine(config, folder / "logs", width=WIDTH)
 

@@ -32,7 +32,7 @@ import pytest
 
 from jobs.config.bucket import bucket_settings
 from jobs.config.schema import LakeSection, StoreSection
-from jobs.config.secrets import Secret
+from jobs.context import open_bucket
 from jobs.demo.broker import free_ports
 from jobs.lake.objects.bucket import Bucket
 from jobs.lake.objects.lake import IN_FLIGHT, ObjectLake
@@ -204,6 +204,10 @@ class S3Server:
     def path(self, prefix: str) -> str:
         return f"s3://{BUCKET}/{prefix}"
 
+    def folder_of(self, prefix: str) -> Path:
+        """Return the folder in which it keeps the objects below a prefix, each as a file."""
+        return self.folder / BUCKET / prefix
+
     def store_section(self) -> dict[str, str]:
         return {
             "endpoint": self.endpoint,
@@ -260,13 +264,13 @@ class StoredLake:
             path=self.path, store=StoreSection.model_validate(self.store_section())
         )
         found = bucket_settings(section, Path("/"))
-        options = {
-            name: value.reveal() if isinstance(value, Secret) else value
-            for name, value in found.options.items()
-        }
-        return Bucket(
-            found.url, options, found.allow_http, found.ca, found.timeout if timeout is None else timeout
-        )
+        return open_bucket(replace(found, timeout=found.timeout if timeout is None else timeout))
+
+    def in_config(self, text: str, folder: str) -> str:
+        """Return a config's text in which this is the lake, and not a folder."""
+        here = f"  path: {folder}\n"
+        assert here in text
+        return text.replace(here, f"  path: {self.path}\n  store: {self.store_section()}\n")
 
     def lake(self, in_flight: timedelta = IN_FLIGHT, *, with_lease: bool = True) -> ObjectLake:
         """Return the lake, as a new process would open it."""

@@ -7,7 +7,7 @@ import os
 import socket
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -139,8 +139,7 @@ def test_days_do_not_expire(store: Counted, of: Callable[[], Pipeline]) -> None:
 
 
 def holder(host: str, pid: int) -> bytes:
-    held = LockHolder(run_id="other", host=host, pid=pid, since=datetime(2026, 1, 1, tzinfo=UTC))
-    return json.dumps(asdict(held), default=datetime.isoformat).encode()
+    return LockHolder(run_id="other", host=host, pid=pid, since=datetime(2026, 1, 1, tzinfo=UTC)).to_text()
 
 
 def test_a_run_of_this_machine_that_is_alive_holds_the_lake(
