@@ -94,6 +94,8 @@ def run_day(pipeline: Pipeline, day: date) -> Outcome:
             with suppress(NotPublished):  # no day depends on it
                 write_schema(pipeline.lake, ledger.newest, current_columns(pipeline.lake, ledger.newest))
         if committed:
+            with not_published(f"{day} to be finished"):
+                pipeline.lake.finish(day)  # an older one, which is not looked at before it is asked for
             return Outcome(manifest=committed, already=True, amended=amended)
         stages = DayStages(day, pipeline.observers)
         # 3 plan

@@ -69,13 +69,10 @@ def entry_problems(
     """
     replaced = set(replaced_days(lake, sorted(readable)))
     for day in lake.entries():
-        place = lake.entry_place(day)
         if day > newest or (day < first and read_expired(lake, day) is None):
             yield day, folder_gone(lake, day)
         elif day in readable and day not in replaced and not lake.is_entered(day):
-            manifest = lake.manifest_place(day)
-            advice = "If that one is right, remove this entry: the next run makes it again"
-            yield day, f"{place}: other contents than {manifest}. {advice}"
+            yield day, lake.entry_problem(day)
 
 
 def folder_gone(lake: Lake, day: date) -> str:

@@ -164,6 +164,10 @@ class Lake(LedgerReader, Files, Protocol):
         """
         ...
 
+    def entry_problem(self, day: date) -> str:
+        """Return what is wrong with a committed day that is not entered, and what to do about it."""
+        ...
+
     def stat(self, ref: str) -> Entry | None:
         """Return the file or folder at a reference; None if there is none.
 

@@ -135,6 +135,11 @@ class PosixLake:
             return False
         return entry.identity == manifest.identity or self.entry_text(day) == self.manifest_text(day)
 
+    def entry_problem(self, day: date) -> str:
+        """Return that a day's entry is of other contents than its manifest, and what to do about it."""
+        advice = "If that one is right, remove this entry: the next run makes it again"
+        return f"{self.entry_place(day)}: other contents than {self.manifest_place(day)}. {advice}"
+
     def replaced_place(self, day: date) -> str | None:
         """Return the path of a day's folder in staging, as long as its manifest is the day's entry."""
         entry = self.entry_text(day)

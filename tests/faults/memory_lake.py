@@ -176,6 +176,9 @@ class MemoryLake:
         text = self.entry_text(day)
         return text is not None and text == self.manifest_text(day)
 
+    def entry_problem(self, day: date) -> str:
+        return f"{self.entry_place(day)}: not the manifest"
+
     def replaced_place(self, day: date) -> str | None:
         return None
 

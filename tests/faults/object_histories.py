@@ -46,6 +46,7 @@ EXPECTED: Final = (StoreFailed, NotPublished, LakeLocked, EarlierDayMissing)
 """The errors with which a process may end where the store fails, or another process was first."""
 CHAOS: Final = (0.0, 0.01, 0.04, 0.1)
 """How many of the changes go wrong."""
+HOUR: Final = timedelta(hours=1)
 NOON: Final = timedelta(hours=12)
 KILLED: Final = (Fate.KILLED_BEFORE, Fate.KILLED_AFTER, Fate.KILLED_DELAYED)
 WRONG: Final = [fate for fate in Fate if fate is not Fate.ANSWERED]
@@ -69,6 +70,8 @@ class Actor:
     """Whether it was killed: it asks nothing more, whatever its code does on its way out."""
     ended: str | None = None
     error: BaseException | None = None
+    told: str = ""
+    """The message of the error with which it ended, expected or not."""
     thread: threading.Thread | None = None
 
     def step(self) -> bool:
@@ -86,9 +89,9 @@ class Actor:
             self.work()
             self.ended = "well"
         except (Crash, *EXPECTED) as error:
-            self.ended = type(error).__name__
+            self.ended, self.told = type(error).__name__, str(error)
         except Exception as error:  # noqa: BLE001 -- whatever it is, it is told
-            self.ended, self.error = type(error).__name__, error
+            self.ended, self.error, self.told = type(error).__name__, error, str(error)
         finally:
             self.stopped.release()
 
@@ -108,6 +111,7 @@ class ObjectHistory:
         self.live: list[Actor] = []
         self.trace: list[str] = []
         self.chaos, self._calm = 0.0, False
+        self._due: tuple[str, str, Fate] | None = None
         self._checker = Checker(self.store)
         self.store.asked, self.store.fate = self._asked, self._fate
         self.amend = self.random.random() < 0.8
@@ -130,28 +134,26 @@ class ObjectHistory:
         width = self.random.choice((1, 2, 2, 3))
         while plans or self.live:
             while plans and len(self.live) < width:
-                self._start(*plans.pop(0))
+                self.start(*plans.pop(0))
             self._go_on(self.live[0] if self.random.random() < 0.2 else self.random.choice(self.live))
             if self.store.flying and self.random.random() < 0.1:
                 self._land()
             if self.random.random() < 0.03:
-                self._let_an_hour_pass()
+                self.let_pass(HOUR)
             if self.random.random() < 0.03:
                 self.produce(FIRST + timedelta(days=self.random.randrange(DAYS)))
-        while self.store.flying:
-            self._land()
-        self._come_to_rest()
+        self.come_to_rest()
         self.counts["histories"] += 1
 
-    def _let_an_hour_pass(self) -> None:
-        """Let each copy that has begun come to its end: none is on its way for so long."""
+    def let_pass(self, time: timedelta) -> None:
+        """Let an hour or more pass: each copy that has begun comes to its end, as none takes so long."""
         for actor in [actor for actor in self.live if actor.at[0] == "copy"]:
             self._go_on(actor, steps=1, calm=True)
         for number in reversed(range(len(self.store.flying))):
             if self.store.flying[number][0].startswith("copy"):
                 self._land(number)
-        self.store.now += timedelta(hours=1)
-        self.trace.append("an hour passes")
+        self.store.now += time
+        self.trace.append(f"{time} passes")
 
     def _plans(self) -> list[tuple[str, date]]:
         days = [FIRST + timedelta(days=number) for number in (0, 0, 0, 1, 1, 2)]
@@ -164,13 +166,15 @@ class ObjectHistory:
         self.random.shuffle(plans)
         return plans
 
-    def _start(self, kind: str, day: date) -> None:
+    def start(self, kind: str, day: date) -> Actor:
+        """Start a process; it waits before it does anything."""
         self.counts[kind] += 1
         name = f"{kind} {day} #{self.counts[kind]}"
         works = {"clean": self._clean, "run": lambda: self._run(day), "rebuild": lambda: self._rebuild(day)}
         work = works[kind]
         self.live.append(Actor(name, work))
         self.trace.append(f"{name} starts")
+        return self.live[-1]
 
     def _pipeline(self) -> Pipeline:
         engine = LocalEngine(self.topic, least_tasks=2)
@@ -180,8 +184,7 @@ class ObjectHistory:
 
     def until(self, kind: str, day: date, question: str, key: str) -> Actor:
         """Start a process, and let it go on until it waits before a question about a key that begins so."""
-        self._start(kind, day)
-        actor = self.live[-1]
+        actor = self.start(kind, day)
         while actor.step() and not (actor.at[0] == question and actor.at[1].startswith(key)):
             self._checker.check()
         assert actor.ended is None
@@ -192,7 +195,20 @@ class ObjectHistory:
         while actor.step():
             self._checker.check()
         self._checker.check()
+        self.live.remove(actor)
         return f"{actor.ended} {actor.error or ''}".strip()
+
+    def next_fate(self, kind: str, key: str, fate: Fate) -> None:
+        """Let the next change of a kind to a key that begins so have a fate."""
+        self._due = kind, key, fate
+
+    def tamper(self, key: str, text: bytes | None) -> None:
+        """Put an object in the place of another, or remove it; nothing is checked until all is at rest."""
+        self._checker.checks = False
+        if text is None:
+            self.store.delete([key])
+        else:
+            self.store.put(key, text)
 
     def _run(self, day: date) -> None:
         outcome = run_day(self._pipeline(), day)
@@ -222,6 +238,22 @@ class ObjectHistory:
             self._checker.check()
         self._checker.check()
 
+    def land_all(self) -> None:
+        """Let all that is delayed land, without an order of its own."""
+        while self.store.flying:
+            self._land()
+
+    def come_to_rest(self) -> None:
+        """Let what is delayed land, run each day and clean, without faults: then all is where it belongs."""
+        self.land_all()
+        self.chaos, self._checker.checks = 0.0, True
+        for number in range(DAYS):
+            self._run(FIRST + timedelta(days=number))
+            self._checker.check()
+        self._clean()
+        self._checker.check()
+        self._checker.check_rest(self.topic)
+
     def _land(self, number: int | None = None) -> None:
         what = self.store.land(self.random.randrange(len(self.store.flying)) if number is None else number)
         self.trace.append(f"landed: {what}")
@@ -237,9 +269,12 @@ class ObjectHistory:
             self.trace.append(f"{actor.name}: {kind} {key}")
 
     def _fate(self, kind: str, key: str) -> Fate:
-        if self._calm or self.random.random() >= self.chaos:
+        if self._due and kind == self._due[0] and key.startswith(self._due[1]):
+            fate, self._due = self._due[2], None
+        elif self._calm or self.random.random() >= self.chaos:
             return Fate.ANSWERED
-        fate = self.random.choice(WRONG)
+        else:
+            fate = self.random.choice(WRONG)
         self.counts[f"fate: {fate.name}"] += 1
         self.trace.append(f"   {kind} {key}: {fate.name}")
         if actor := self._asking():
@@ -249,16 +284,6 @@ class ObjectHistory:
     def _asking(self) -> Actor | None:
         """Return the process whose thread this is."""
         return next((actor for actor in self.live if actor.thread is threading.current_thread()), None)
-
-    def _come_to_rest(self) -> None:
-        """Run each day and clean, without faults: then all is where it belongs."""
-        self.chaos = 0.0
-        for number in range(DAYS):
-            self._run(FIRST + timedelta(days=number))
-            self._checker.check()
-        self._clean()
-        self._checker.check()
-        self._checker.check_rest(self.topic)
 
 
 class Checker:
@@ -271,10 +296,11 @@ class Checker:
         self._rows: dict[bytes, list[tuple[int, int]]] = {}
         self._hashes: dict[bytes, str] = {}
         self._seen_at = -1
+        self.checks = True
 
     def check(self) -> None:
-        """Check the bucket, unless it is as before."""
-        if self._store.changes == self._seen_at:
+        """Check the bucket, unless it is as before, or somebody tampers with it."""
+        if self._store.changes == self._seen_at or not self.checks:
             return
         self._seen_at = self._store.changes
         counts, ever = self._truth()
@@ -296,6 +322,9 @@ class Checker:
             raise Violation(f"at rest: missing {sorted(wanted - there)}, too many {sorted(there - wanted)}")
         if left := self._store.objects_below("_staging/"):
             raise Violation(f"at rest: {left}")
+        for day, entries in read_entries(self._store).days.items():
+            if entries.counts and self._success_of(day) != entries.counts.key:
+                raise Violation(f"at rest: _SUCCESS of {day} names {self._success_of(day)!r}")
         seen = Counter(row for key in wanted for row in self._rows_at(key))
         newest = counts[max(counts)].next
         expected = {
@@ -363,12 +392,14 @@ class Checker:
     def _success_is_true(self, counts: dict[date, Manifest]) -> None:
         entries = read_entries(self._store)
         for day, manifest in counts.items():
-            text = self._store.objects.get(f"date={day}/_SUCCESS", (b"",))[0].decode().strip()
             counting = entries.of(day).counts
-            if counting and counting.key == text:
+            if counting and counting.key == self._success_of(day):
                 finals = _finals(manifest).items()
                 if absent := [file.path for file, key in finals if key not in self._store.objects]:
                     raise Violation(f"_SUCCESS of {day} speaks of {absent}, which are not there")
+
+    def _success_of(self, day: date) -> str:
+        return self._store.objects.get(f"date={day}/_SUCCESS", (b"",))[0].decode().strip()
 
     def _chain_is_whole(self, counts: dict[date, Manifest]) -> None:
         days = sorted(counts)

@@ -5,6 +5,7 @@ KAFKA_DAILY_OBJECT_HISTORIES says how many are played, KAFKA_DAILY_HISTORY_SEED 
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 from collections import Counter
@@ -18,16 +19,19 @@ import structlog
 
 import jobs.lake.objects.lake as lake_module
 import jobs.lake.objects.ledger as ledger_module
+from jobs.lake.ledger import entry_problems
 from jobs.lake.names import STAGING_NAME, last
-from jobs.lake.objects.lake import ObjectLake, _OpenDay
+from jobs.lake.objects.lake import MOVES_NAME, ObjectLake, _OpenDay
 from jobs.lake.objects.ledger import entry_key
 from jobs.lake.objects.store import ObjectStore
 from jobs.lake.port import DayContents
+from offsets.days import ONE_DAY
 from offsets.errors import StoreFailed
 from offsets.manifest import DataFile
 from tests.faults.histories import drop_event
 from tests.faults.light_files import light_files
-from tests.faults.object_histories import FIRST, ObjectHistory, Violation, play
+from tests.faults.object_histories import FIRST, HOUR, ObjectHistory, Violation, play
+from tests.faults.object_store import Fate
 
 SEED: Final = "KAFKA_DAILY_HISTORY_SEED"
 HISTORIES: Final = 150
@@ -87,6 +91,149 @@ def test_a_run_that_was_fenced_off_commits_nothing() -> None:
     assert history.to_its_end(history.until("clean", FIRST, "find", "_staging/")) == "well"
     assert history.to_its_end(run) == "LakeLocked"
     assert history.to_its_end(history.until("run", FIRST, "find", "_ledger/")) == "well"
+
+
+@pytest.fixture
+def history() -> ObjectHistory:
+    """Return a bucket with the first day's records, of which one is not the first day's."""
+    return ObjectHistory(3, Counter())
+
+
+def _dies(history: ObjectHistory, kind: str, key: str, fate: Fate, work: str = "run") -> None:
+    """Let a process die at a change."""
+    history.next_fate(kind, key, fate)
+    assert history.to_its_end(history.start(work, FIRST)) == "Crash"
+
+
+def _ends(history: ObjectHistory, work: str, day: date = FIRST) -> str:
+    return history.to_its_end(history.start(work, day))
+
+
+def _files(history: ObjectHistory) -> dict[str, str]:
+    """Return where each file of the first day ends, by where it lies in staging."""
+    entry = json.loads(history.store.objects[entry_key(FIRST, 1)][0])
+    moves = json.loads(history.store.objects[f"_staging/{FIRST}.{entry['run_id']}/{MOVES_NAME}"][0])
+    return {
+        moves[file["path"]]: file.get("target") or f"date={FIRST}/{file['path']}" for file in entry["files"]
+    }
+
+
+def test_a_copier_that_slept_brings_nothing_back_that_a_rebuild_replaced(history: ObjectHistory) -> None:
+    asleep = history.until("run", FIRST, "copy from", STAGING_NAME)
+    _dies(history, "delete", STAGING_NAME, Fate.KILLED_BEFORE)
+    history.let_pass(HOUR)
+    assert _ends(history, "rebuild") == "LakeLocked"  # it removes what the copier would copy, and waits
+    history.let_pass(HOUR)
+    assert _ends(history, "rebuild") == "well"
+    history.to_its_end(asleep)
+    history.come_to_rest()
+
+
+@pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER])
+def test_a_copier_that_slept_finds_no_source_after_success(history: ObjectHistory, fate: Fate) -> None:
+    asleep = history.until("run", FIRST, "copy from", STAGING_NAME)
+    _dies(history, "put", f"date={FIRST}/_SUCCESS", fate)
+    assert _ends(history, "run") == "well"
+    history.let_pass(HOUR)
+    assert _ends(history, "rebuild") == "well"
+    history.to_its_end(asleep)
+    history.come_to_rest()
+
+
+def test_a_rebuild_keeps_the_staged_files_as_long_as_another_object_is_in_the_way(
+    history: ObjectHistory,
+) -> None:
+    _dies(history, "copy", "date=", Fate.KILLED_BEFORE)
+    staged, final = next(iter(_files(history).items()))
+    history.tamper(final, b"somebody else's")
+    for work in ("run", "rebuild"):
+        assert "Move that object out" in _ends_with(history, work)
+        assert staged in history.store.objects
+    history.tamper(final, None)  # the advice
+    assert _ends(history, "rebuild") == "LakeLocked"
+    assert final in history.store.objects
+    history.let_pass(HOUR)
+    assert _ends(history, "rebuild") == "well"
+    history.come_to_rest()
+
+
+def test_a_day_with_a_file_that_is_nowhere_keeps_the_others_and_can_be_built_again(
+    history: ObjectHistory,
+) -> None:
+    _dies(history, "copy", "date=", Fate.KILLED_BEFORE)
+    files = _files(history)
+    lost = next(iter(files))
+    history.tamper(lost, None)
+    assert "Build 2026-03-28 again" in _ends_with(history, "run")
+    history.let_pass(HOUR)
+    assert "Run again after" in _ends_with(history, "rebuild")
+    history.let_pass(HOUR / 2)
+    assert "Run again after" in _ends_with(history, "rebuild")  # its hour does not begin anew
+    assert {final for staged, final in files.items() if staged != lost} <= set(history.store.objects)
+    history.let_pass(HOUR / 2)
+    assert _ends(history, "rebuild") == "well"
+    history.come_to_rest()
+
+
+def test_a_file_that_was_nowhere_and_is_restored_completes_its_day(history: ObjectHistory) -> None:
+    _dies(history, "copy", "date=", Fate.KILLED_BEFORE)
+    lost, final = next(iter(_files(history).items()))
+    text = history.store.objects[lost][0]
+    history.tamper(lost, None)
+    assert _ends(history, "rebuild") == "LakeLocked"
+    history.tamper(final, text)
+    assert _ends(history, "run") == "well"
+    history.come_to_rest()
+
+
+def test_a_rebuild_that_died_before_it_removed_anything_is_finished_by_the_next(
+    history: ObjectHistory,
+) -> None:
+    assert _ends(history, "run") == "well"
+    history.let_pass(HOUR)
+    _dies(history, "delete", "date=", Fate.KILLED_BEFORE, "rebuild")
+    assert _ends(history, "rebuild") == "LakeLocked"
+    history.let_pass(HOUR)
+    assert _ends(history, "rebuild") == "well"
+    history.come_to_rest()
+
+
+def test_a_success_that_lands_late_is_put_right_by_a_run_of_its_day(history: ObjectHistory) -> None:
+    _dies(history, "put", f"date={FIRST}/_SUCCESS", Fate.KILLED_DELAYED)
+    for number in range(2):
+        assert _ends(history, "run", FIRST + number * ONE_DAY) == "well"
+    history.let_pass(HOUR)
+    assert _ends(history, "rebuild") == "well"
+    history.land_all()
+    assert history.store.objects[f"date={FIRST}/_SUCCESS"][0] == b"_ledger/2026-03-28/000001.json\n"
+    assert [problem.partition(". ")[2] for problem in _problems(history)] == [
+        "`run --date 2026-03-28` puts it anew, once all files of the day are there"
+    ]
+    assert _ends(history, "run") == "well"
+    assert not _problems(history)
+    history.come_to_rest()
+
+
+def test_a_success_that_somebody_removed_is_put_again_by_a_run_of_its_day(history: ObjectHistory) -> None:
+    for number in range(2):
+        assert _ends(history, "run", FIRST + number * ONE_DAY) == "well"
+    history.tamper(f"date={FIRST}/_SUCCESS", None)
+    assert len(_problems(history)) == 1
+    assert _ends(history, "run") == "well"
+    assert not _problems(history)
+
+
+def _problems(history: ObjectHistory) -> list[str]:
+    lake = ObjectLake(history.store, with_lease=False)
+    days = lake.days()
+    return [problem for _, problem in entry_problems(lake, days[0], days[-1], days)]
+
+
+def _ends_with(history: ObjectHistory, work: str) -> str:
+    """Return the message with which a process ends."""
+    actor = history.start(work, FIRST)
+    assert history.to_its_end(actor) != "well"
+    return actor.told
 
 
 def _taken_for_anothers(patched: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import re
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -35,6 +36,8 @@ PARTS_AT_ONCE: Final = 4
 REQUEST_TIMEOUT: Final = timedelta(seconds=30)
 COPY_TIMEOUT: Final = timedelta(minutes=15)
 """How long one copy may take inside the store: it answers when all is copied."""
+COPY_LIMIT: Final = timedelta(minutes=45)
+"""How long one copy may take that goes through this process."""
 NOWHERE: Final = "_no/such/object"
 SECRETS: Final = frozenset({"secret_access_key", "session_token", "account_key", "sas_key"})
 _SIGNATURE: Final = re.compile(r"(sig=|Signature=)[^&\s)\"]+")
@@ -201,13 +204,19 @@ class Bucket:
         return True
 
     def _copy_through_here(self, source: str, target: str) -> None:
-        """Read an object and write it: Azure answers before its own copy is made, and nothing says when."""
+        """Read an object and write it: Azure answers before its own copy is made, and nothing says when.
+
+        A process that slept meanwhile writes nothing: after an hour a rebuild counts on that.
+        """
+        begun = time.time()
         stream = obstore.get(self._store, source).stream(min_chunk_size=PART)
         with obstore.open_writer(
             self._store, target, buffer_size=PART, max_concurrency=PARTS_AT_ONCE
         ) as writer:
             for chunk in stream:
                 writer.write(chunk)
+            if time.time() - begun > COPY_LIMIT.total_seconds():  # an error leaves nothing behind
+                raise TimeoutError(f"the copy took longer than {COPY_LIMIT}")
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects; those that are not there are passed over."""

@@ -2,9 +2,10 @@
 
 No promise rests on a lock, and on a clock only that no copy takes an hour: each entry is put where none is,
 so of several runs one commits a day, and the others find out by reading. What follows the commit may be
-repeated by anybody, any number of times: a file is copied where it is not there yet, `_SUCCESS` names the
-entry whose files are all there, and only then does the staging of its run go. A run removes its own staging
-in one other case: when it has read another's entry in the place of its own, or never put one.
+repeated by anybody, any number of times: a file is copied where it is not there yet, once all are there the
+staging of the run goes, and then `_SUCCESS` names the entry. So no copy of a day begins after its `_SUCCESS`,
+not even by a process that slept. A run removes its own staging in one other case: when it has read another's
+entry in the place of its own, or never put one.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from functools import partial
 from io import BufferedIOBase
@@ -60,6 +61,8 @@ IN_FLIGHT: Final = timedelta(hours=1)
 """For so long, by the store's clock, a copy may be on its way that a run began before it died."""
 MOVES_NAME: Final = "_moves.json"
 """In the staging of a run: where each file lies until it is copied, by its path below the day."""
+SETTLED_NAME: Final = "_settled.json"
+"""In the staging of a run some of whose files are nowhere: from its time on no copy to the day begins."""
 
 
 @dataclass(slots=True)
@@ -77,6 +80,11 @@ class _OpenDay:
     entry: Found
     manifest: Manifest
     moves: dict[str, str]
+
+    @property
+    def staging(self) -> str:
+        """The staging of the run that committed it."""
+        return _staging(self.manifest.day.date, self.manifest.run_id)
 
     def final(self, file: DataFile) -> str:
         """Return the key at which a file ends."""
@@ -218,6 +226,12 @@ class ObjectLake:
             self._published.add(entry.key)
         return entry.key in self._published
 
+    def entry_problem(self, day: date) -> str:
+        """Return that `_SUCCESS` does not name a day's entry; the entry itself is the truth."""
+        success = self._store.place(in_day(day, SUCCESS_NAME))
+        advice = f"`run --date {day}` puts it anew, once all files of the day are there"
+        return f"{success}: missing, or it does not name {self.entry_place(day)}. {advice}"
+
     # -- reading
 
     def exists(self) -> bool:
@@ -270,9 +284,9 @@ class ObjectLake:
         if entry is None or self.is_entered(day):
             return None
         if entry.key not in self._open:
-            manifest = self._read(entry)
-            moves = self._store.get(f"{_staging(day, manifest.run_id)}/{MOVES_NAME}")
-            self._open[entry.key] = _OpenDay(entry, manifest, json.loads(moves or b"{}"))
+            open_day = _OpenDay(entry, self._read(entry), {})
+            moves = self._store.get(f"{open_day.staging}/{MOVES_NAME}")
+            self._open[entry.key] = replace(open_day, moves=json.loads(moves or b"{}"))
         return self._open[entry.key]
 
     def open_file(self, ref: str) -> BufferedIOBase:
@@ -333,7 +347,7 @@ class ObjectLake:
     def _is_needed(self, name: str) -> bool:
         day = staged_day(name)
         open_day = self._open_day(day) if day else None
-        return open_day is not None and name == f"{day}.{open_day.manifest.run_id}"
+        return open_day is not None and name == last(open_day.staging)
 
     # -- changing
 
@@ -433,17 +447,36 @@ class ObjectLake:
         """Do nothing: a late file is copied like any other."""
 
     def settle(self, day: date) -> None:
-        """Finish what the last commit of a day left, or give it up where a file is nowhere.
+        """Finish what the last commit of a day left, or all of it but the files that are nowhere.
 
-        After that nothing is copied to the day any more, but what is on its way.
+        After that no copy to the day begins any more: what it would be of has gone.
+
+        Raises:
+            LedgerBroken: somebody else's object is in the place of a file.
+            StoreFailed: the store refused.
         """
         if open_day := self._open_day(day):
-            try:
-                self.enter([day])
+            if lost := self._nowhere(open_day):
+                self._remove_superseded(open_day)
+                self._copy_missing(open_day, [file for file in open_day.manifest.files if file not in lost])
+                self._record_settled(open_day)
+            else:
                 self.finish(day)
-            except LedgerBroken:
-                self._delete_below(_staging(day, open_day.manifest.run_id))
-                self._store.put(in_day(day, SUCCESS_NAME), b"")  # it names no entry, and its time counts
+
+    def _nowhere(self, open_day: _OpenDay) -> list[DataFile]:
+        """Return the files that are neither in staging nor in place; staging comes first, and goes last."""
+        moves, files = open_day.moves, open_day.manifest.files
+        staged = {each.key for each in self._store.find(open_day.staging)}
+        there = self._sizes({*map(open_day.final, files)})
+        return [
+            file for file in files if moves.get(file.path) not in staged and open_day.final(file) not in there
+        ]
+
+    def _record_settled(self, open_day: _OpenDay) -> None:
+        """Record since when no copy to a day begins: once, or no hour would be long enough."""
+        mark = f"{open_day.staging}/{SETTLED_NAME}"
+        if self._delete_below(open_day.staging, but={mark}) or not self._store.head(mark):
+            self._store.put(mark, b"{}")
 
     def require_replace(self, staged: str) -> None:
         """Check that no copy to the day can be on its way: it would come back after its removal.
@@ -452,8 +485,11 @@ class ObjectLake:
             LakeLocked: one can.
         """
         day = staged_day(last(staged))
-        settled = self._store.head(f"{day_ref(day)}/{SUCCESS_NAME}")
-        begun = self._store.head(f"{staged}/{BEGUN_NAME}")
+        if day is None:
+            raise ValueError(staged)
+        open_day = self._open_day(day)
+        mark = f"{open_day.staging}/{SETTLED_NAME}" if open_day else in_day(day, SUCCESS_NAME)
+        settled, begun = self._store.head(mark), self._store.head(f"{staged}/{BEGUN_NAME}")
         if settled and begun and begun.modified - settled.modified >= self._in_flight:
             return
         until = settled.modified + self._in_flight if settled else None
@@ -530,7 +566,8 @@ class ObjectLake:
         day, named = open_day.manifest.day.date, set(map(open_day.final, open_day.manifest.files))
         for entry in self._of(day).before:
             old = _OpenDay(entry, self._read(entry), {})
-            self._store.delete({*map(old.final, old.manifest.files)} - named)
+            if finals := {*map(old.final, old.manifest.files)} - named:
+                self._store.delete(finals & self._sizes(finals).keys())
 
     def _copy_missing(self, open_day: _OpenDay, files: Sequence[DataFile]) -> int:
         """Copy those files to their places that are not there; return how many were copied."""
@@ -541,7 +578,7 @@ class ObjectLake:
         return sum(self._at_once(partial(self._copy, open_day), missing))
 
     def _sizes(self, keys: Set[str]) -> Mapping[str, int]:
-        """Return the sizes of those objects that are there: of many, their days are listed."""
+        """Return the sizes of those objects that are there: of many, their days are listed, whole."""
         if len(keys) == 1:
             return {found.key: found.size for found in map(self._store.head, keys) if found}
         folders = sorted({key.split("/")[0] for key in keys})
@@ -580,22 +617,27 @@ class ObjectLake:
         return self._copy_missing(open_day, [file]) > 0
 
     def finish(self, day: date) -> None:
-        """Record in `_SUCCESS` that all files of a day are in place, and remove the staging of its run.
+        """Bring all files of a day to their places, remove the staging of its run, and put `_SUCCESS`.
 
         Raises:
             StoreFailed: the store refused, or the day was replaced meanwhile.
             LedgerBroken: a file is nowhere.
         """
-        open_day = self._open_day(day)
-        if open_day is None:
-            return
-        self._copy_missing(open_day, open_day.manifest.files)
-        if self._look_again(day).counts == open_day.entry:
-            text = self._store.get(open_day.entry.key) or b""
-            self._store.put(in_day(day, MANIFEST_NAME), text)  # for people: nothing reads it
-            self._store.put(in_day(day, SUCCESS_NAME), _names(open_day.entry))
-            self._published.add(open_day.entry.key)
-            self._delete_below(_staging(day, open_day.manifest.run_id))
+        if open_day := self._open_day(day):
+            self._remove_superseded(open_day)
+            self._copy_missing(open_day, open_day.manifest.files)
+            if self._look_again(day).counts == open_day.entry:
+                self._record_published(open_day)
+
+    def _record_published(self, open_day: _OpenDay) -> None:
+        """Remove what could still be copied, put `_SUCCESS`, and remove what names the day in staging."""
+        day, begun = open_day.manifest.day.date, f"{open_day.staging}/{BEGUN_NAME}"
+        self._delete_below(open_day.staging, but={begun})
+        text = self._store.get(open_day.entry.key) or b""
+        self._store.put(in_day(day, MANIFEST_NAME), text)  # for people: nothing reads it
+        self._store.put(in_day(day, SUCCESS_NAME), _names(open_day.entry))
+        self._published.add(open_day.entry.key)
+        self._store.delete([begun])
 
     def discard(self, staged: str) -> None:
         """Remove the staging of a run that cannot commit any more; what a committed day needs stays."""
@@ -622,8 +664,11 @@ class ObjectLake:
                 return
         self._store.delete(each.key for each in found)
 
-    def _delete_below(self, staged: str) -> None:
-        self._store.delete(each.key for each in self._store.find(staged))
+    def _delete_below(self, folder: str, but: Set[str] = frozenset()) -> int:
+        """Delete all objects below a folder but some; return how many."""
+        keys = [each.key for each in self._store.find(folder) if each.key not in but]
+        self._store.delete(keys)
+        return len(keys)
 
 
 def _staging(day: date, run_id: str) -> str:

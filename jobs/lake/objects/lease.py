@@ -19,7 +19,7 @@ from offsets.errors import LakeLocked, StoreFailed
 
 LOCK_NAME: Final = "_lock.json"
 LEASE: Final = timedelta(minutes=2)
-"""For so long after its last renewal a run on another host is taken as alive."""
+"""For so long after its last renewal a run is taken as alive, unless its host knows better."""
 RENEWALS: Final = 4
 """How often a lease is renewed before it would end."""
 FREE: Final = b"{}"
@@ -55,18 +55,18 @@ def leased(store: ObjectStore, holder: LockHolder) -> Iterator[None]:
 
 
 def _require_free(store: ObjectStore) -> None:
+    """Check that the lock is free, or has not been renewed: another process may have a dead one's pid."""
     holder, found = read_holder(store), store.head(LOCK_NAME)
     if holder is None or found is None:
         return
-    alive, until = is_alive(holder), found.modified + LEASE
-    if alive is False or (alive is None and datetime.now(UTC) >= until):
+    until = found.modified + LEASE
+    if is_alive(holder) is False or datetime.now(UTC) >= until:
         return
     raise LakeLocked(
         expected=f"{store.place('')} to be free",
         found=f"it is held by {holder}",
-        do="Wait for that to end; a dead run holds nothing, so nothing need be removed."
-        if alive
-        else f"Wait for that to end. If it is dead, the lake is free at {until:%Y-%m-%dT%H:%M:%SZ}.",
+        do="Wait for that to end; nothing need be removed. If it is dead, the lake is free at "
+        f"{until:%Y-%m-%dT%H:%M:%SZ}.",
     )
 
 
