@@ -109,6 +109,8 @@ class ObjectLake:
         self._listed: Entries | None = None
         self._looked_up: dict[date, DayEntries] = {}
         self._texts: dict[str, bytes | None] = {}
+        self._successes: dict[date, bytes | None] = {}
+        """What was found beside some days, each to be looked at once."""
         self._own: set[tuple[date, int]] = set()
         """The numbers of the entries that this run put, by their days."""
         self._runs: dict[str, _Run] = {}
@@ -177,14 +179,16 @@ class ObjectLake:
         if entry is None:
             return None
         if entry.key not in self._texts:
-            keys = self._entries_from(day)
+            keys = [each.key for each in map(self._counts, self._days_from(day)) if each]
             self._texts = dict(zip(keys, self._at_once(self._store.get, keys), strict=True))
         return self._texts[entry.key]
 
-    def _entries_from(self, day: date) -> list[str]:
-        """Return the keys of a day's entry and of some that come after it, which is how a chain is read."""
-        after = islice(self._later_days(day), self._store.at_once - 1)
-        return [entry.key for each in (day, *after) if (entry := self._of(each).counts)]
+    def _counts(self, day: date) -> Found | None:
+        return self._of(day).counts
+
+    def _days_from(self, day: date) -> list[date]:
+        """Return a day and some that come after it, which is how a chain is read."""
+        return [day, *islice(self._later_days(day), self._store.at_once - 1)]
 
     def _later_days(self, day: date) -> Iterator[date]:
         if self._listed is not None:
@@ -218,12 +222,20 @@ class ObjectLake:
         return []
 
     def is_entered(self, day: date) -> bool:
-        """Return whether all that follows a day's commit is done: its `_SUCCESS` names the entry."""
+        """Return whether all that follows a day's commit is done: its `_SUCCESS` names the entry.
+
+        Those of the days after it are asked for at once: whoever looks at all days goes on with them.
+        """
         entry = self._of(day).counts
         if entry is None:
             return False
-        if entry.key not in self._published and self._store.get(in_day(day, SUCCESS_NAME)) == _names(entry):
-            self._published.add(entry.key)
+        if entry.key not in self._published:
+            if day not in self._successes:
+                days = self._days_from(day)
+                texts = self._at_once(lambda each: self._store.get(in_day(each, SUCCESS_NAME)), days)
+                self._successes = dict(zip(days, texts, strict=True))
+            if self._successes.pop(day) == _names(entry):  # it may change until it is looked at again
+                self._published.add(entry.key)
         return entry.key in self._published
 
     def entry_problem(self, day: date) -> str:

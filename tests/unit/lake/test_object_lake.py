@@ -21,6 +21,7 @@ from jobs.lake.objects.lake import ObjectLake
 from jobs.lake.objects.lease import LEASE, LOCK_NAME
 from jobs.lake.port import LockHolder
 from jobs.rebuild import rebuild_day
+from offsets.commit_log import read_chain
 from offsets.days import ONE_DAY, midnight
 from offsets.errors import ConfigError, DayExists, LakeLocked, LedgerBroken, StoreFailed
 from offsets.instants import micros
@@ -106,6 +107,28 @@ def test_a_plan_lists_the_ledger_once_and_no_day(store: Counted, of: Callable[[]
     asked = store.requests(lambda: preview(of(), None))
     assert [key for kind, key in store.log if kind == "find"] == ["_ledger"]
     assert asked.total() <= 8
+
+
+@pytest.mark.parametrize("at_once", [1, 3])
+def test_a_chain_is_read_some_days_at_once_each_object_once(
+    store: Counted, of: Callable[[], Pipeline], monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    for number in range(8):
+        run_day(of(), FIRST + number * ONE_DAY)
+    gone = FIRST + 4 * ONE_DAY
+    store.delete([f"date={gone}/_SUCCESS"])
+    monkeypatch.setattr(MemoryObjects, "at_once", at_once)
+    store.log.clear()
+    lake = of().lake
+    assert [manifest.day.date for manifest in read_chain(lake)] == lake.days()
+    assert [day for day in lake.days() if not lake.is_entered(day)] == [gone]
+    asked = Counter(key for _, key in store.log)
+    assert max(asked.values()) == 1
+    assert not lake.is_entered(gone)
+    store.put(f"date={gone}/_SUCCESS", store.objects[f"date={FIRST}/_SUCCESS"][0])
+    assert not lake.is_entered(gone)
+    run_day(of(), gone)
+    assert lake.is_entered(gone)
 
 
 def test_a_store_that_ignores_conditions_is_refused_before_anything_is_read(
