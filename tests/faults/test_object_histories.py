@@ -34,7 +34,7 @@ from tests.faults.object_histories import FIRST, HOUR, ObjectHistory, Violation,
 from tests.faults.object_store import Fate
 
 SEED: Final = "KAFKA_DAILY_HISTORY_SEED"
-HISTORIES: Final = 150
+HISTORIES: Final = 500
 PROOF: Final = 2_000
 """How many histories must show every kind of event often."""
 TRIES: Final = 400
