@@ -129,6 +129,24 @@ def test_a_copier_that_slept_brings_nothing_back_that_a_rebuild_replaced(history
     history.come_to_rest()
 
 
+def test_a_success_before_the_staging_goes_is_noticed(
+    history: ObjectHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = ObjectLake._record_published
+
+    def record(self: ObjectLake, open_day: _OpenDay) -> None:
+        self._store.put(f"date={FIRST}/_SUCCESS", f"{open_day.entry.key}\n".encode())
+        records(self, open_day)
+
+    monkeypatch.setattr(ObjectLake, "_record_published", record)
+    asleep = history.until("run", FIRST, "copy from", STAGING_NAME)
+    _dies(history, "delete", STAGING_NAME, Fate.KILLED_BEFORE)
+    history.let_pass(HOUR)
+    assert _ends(history, "rebuild") == "well"
+    with pytest.raises(Violation, match="doubled"):
+        history.to_its_end(asleep)
+
+
 @pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER])
 def test_a_copier_that_slept_finds_no_source_after_success(history: ObjectHistory, fate: Fate) -> None:
     asleep = history.until("run", FIRST, "copy from", STAGING_NAME)
