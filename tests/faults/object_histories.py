@@ -101,6 +101,16 @@ class Actor:
         self.go.acquire()
 
 
+@dataclass
+class Due:
+    """The fate of one change: of a kind, or of any, to a key that begins so, after some others."""
+
+    kind: str
+    key: str
+    fate: Fate
+    after: int
+
+
 class ObjectHistory:
     """A topic, a bucket, and the processes that work on them."""
 
@@ -111,7 +121,7 @@ class ObjectHistory:
         self.live: list[Actor] = []
         self.trace: list[str] = []
         self.chaos, self._calm = 0.0, False
-        self._due: tuple[str, str, Fate] | None = None
+        self._due: Due | None = None
         self._checker = Checker(self.store)
         self.store.asked, self.store.fate = self._asked, self._fate
         self.amend = self.random.random() < 0.8
@@ -198,9 +208,24 @@ class ObjectHistory:
         self.live.remove(actor)
         return f"{actor.ended} {actor.error or ''}".strip()
 
-    def next_fate(self, kind: str, key: str, fate: Fate) -> None:
-        """Let the next change of a kind to a key that begins so have a fate."""
-        self._due = kind, key, fate
+    def next_fate(self, kind: str, key: str, fate: Fate, after: int = 0) -> None:
+        """Let the next change of a kind to a key that begins so have a fate, after so many such changes."""
+        self._due = Due(kind, key, fate, after)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the change that is to have a fate has not come yet."""
+        return self._due is not None
+
+    def _due_fate(self, kind: str, key: str) -> Fate | None:
+        due = self._due
+        if due is None or due.kind not in ("", kind) or not key.startswith(due.key):
+            return None
+        due.after -= 1
+        if due.after >= 0:
+            return None
+        self._due = None
+        return due.fate
 
     def tamper(self, key: str, text: bytes | None) -> None:
         """Put an object in the place of another, or remove it; nothing is checked until all is at rest."""
@@ -269,8 +294,8 @@ class ObjectHistory:
             self.trace.append(f"{actor.name}: {kind} {key}")
 
     def _fate(self, kind: str, key: str) -> Fate:
-        if self._due and kind == self._due[0] and key.startswith(self._due[1]):
-            fate, self._due = self._due[2], None
+        if due := self._due_fate(kind, key):
+            fate = due
         elif self._calm or self.random.random() >= self.chaos:
             return Fate.ANSWERED
         else:

@@ -216,6 +216,32 @@ def test_a_rebuild_that_died_before_it_removed_anything_is_finished_by_the_next(
     history.come_to_rest()
 
 
+@pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_DELAYED])
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_a_rebuild_that_is_stopped_at_any_change_is_made_again(fate: Fate, *, is_whole: bool) -> None:
+    """One copier sleeps meanwhile; of a day that is not whole a file is nowhere."""
+    for change in range(100):
+        history = ObjectHistory(3, Counter())
+        asleep = history.until("run", FIRST, "copy from", STAGING_NAME)
+        if is_whole:
+            assert _ends(history, "run") == "well"
+            history.let_pass(HOUR)
+        else:
+            _dies(history, "copy", "date=", Fate.KILLED_BEFORE)
+            history.tamper(next(iter(_files(history))), None)
+        history.next_fate("", "", fate, after=change)
+        if _ends(history, "rebuild") in ("well", "LakeLocked") and history.is_due:
+            return
+        ended = []
+        while "well" not in ended:
+            history.let_pass(HOUR)
+            ended.append(_ends(history, "rebuild"))
+            assert len(ended) <= 3
+        history.to_its_end(asleep)
+        history.come_to_rest()
+    pytest.fail("it ends after fewer changes")
+
+
 def test_a_success_that_lands_late_is_put_right_by_a_run_of_its_day(history: ObjectHistory) -> None:
     _dies(history, "put", f"date={FIRST}/_SUCCESS", Fate.KILLED_DELAYED)
     for number in range(2):
