@@ -19,6 +19,7 @@ from jobs.config import Late
 from jobs.daily import run_day
 from jobs.day.plan import preview
 from jobs.lake.clean import clean, orphans
+from jobs.lake.names import SUCCESS_NAME
 from jobs.lake.objects.bucket import Bucket
 from jobs.lake.objects.lake import ObjectLake
 from jobs.lake.objects.ledger import FENCE
@@ -364,6 +365,18 @@ def test_verify_finds_what_somebody_else_changed(stored: StoredLake, records: Me
             unseen[damage.name] = found
         _restore(bucket, sound)
     assert not unseen
+    assert not problems(stored.lake())
+
+
+def test_a_success_that_is_gone_is_put_anew_as_verify_advises(
+    stored: StoredLake, records: MemoryTopic
+) -> None:
+    for day in DAYS[:3]:
+        run_day(made(stored.lake(), records), day)
+    stored.bucket().delete([f"date={FIRST}/{SUCCESS_NAME}"])
+    (problem,) = problems(stored.lake())
+    assert f"`run --date {FIRST}` puts it anew" in problem
+    assert run_day(made(stored.lake(), records), FIRST).already
     assert not problems(stored.lake())
 
 
