@@ -106,7 +106,7 @@ def test_a_plan_lists_the_ledger_once_and_no_day(store: Counted, of: Callable[[]
         run_day(of(), FIRST + number * ONE_DAY)
     asked = store.requests(lambda: preview(of(), None))
     assert [key for kind, key in store.log if kind == "find"] == ["_ledger"]
-    assert asked.total() <= 8
+    assert asked.total() <= 5
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
