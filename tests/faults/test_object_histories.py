@@ -147,6 +147,18 @@ def test_a_success_before_the_staging_goes_is_noticed(
         history.to_its_end(asleep)
 
 
+def test_a_rebuild_that_does_not_wait_is_noticed(
+    history: ObjectHistory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_its_way = history.until("run", FIRST, "copy", "date=")
+    assert _ends(history, "run") == "well"
+    assert _ends(history, "rebuild") == "LakeLocked"
+    monkeypatch.setattr(ObjectLake, "require_replace", lambda self, staged: None)
+    assert _ends(history, "rebuild") == "well"
+    with pytest.raises(Violation, match="doubled"):
+        history.to_its_end(on_its_way)
+
+
 @pytest.mark.parametrize("fate", [Fate.KILLED_BEFORE, Fate.KILLED_AFTER])
 def test_a_copier_that_slept_finds_no_source_after_success(history: ObjectHistory, fate: Fate) -> None:
     asleep = history.until("run", FIRST, "copy from", STAGING_NAME)

@@ -15,6 +15,7 @@ from typing import Final
 import obstore
 import pytest
 
+import jobs.lake.objects.bucket as bucket_module
 from jobs.config import Late
 from jobs.daily import run_day
 from jobs.day.plan import preview
@@ -28,7 +29,14 @@ from jobs.lake.status import Status, status
 from jobs.rebuild import rebuild_day
 from jobs.verify.level import Level
 from offsets.days import midnight
-from offsets.errors import DayExists, EarlierDayMissing, KafkaDailyError, LakeLocked, LedgerBroken
+from offsets.errors import (
+    DayExists,
+    EarlierDayMissing,
+    KafkaDailyError,
+    LakeLocked,
+    LedgerBroken,
+    StoreFailed,
+)
 from tests.support import lake as lakes
 from tests.support.brokers import Broker, MakeTopic
 from tests.support.engine import FIRST as SPARKS_FIRST
@@ -442,6 +450,19 @@ def test_an_object_of_many_parts_is_there_once_it_is_durable(stored: StoredLake)
 
 def test_a_listing_of_several_pages_is_whole(s3: StoredLake) -> None:
     _many(s3.bucket(), 1005)  # S3 lists 1,000 at a time, and deletes 1,000
+
+
+def test_a_copy_through_a_job_that_slept_leaves_nothing(
+    azure: StoredLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an hour a rebuild takes it that no copy to its day is on its way."""
+    bucket = azure.bucket()
+    bucket.put("from", b"text")
+    assert bucket.copy("from", "to")
+    monkeypatch.setattr(bucket_module, "COPY_LIMIT", timedelta(0))
+    with pytest.raises(StoreFailed, match="the copy took longer"):
+        bucket.copy("from", "too late")
+    assert not bucket.head("too late")
 
 
 def test_a_deletion_of_several_batches_is_whole(azure: StoredLake) -> None:
