@@ -101,7 +101,7 @@ Of the second day of `./run.sh demo`. Lists are cut to their first entry here; a
 OFFSETS_TEXT: Final = """\
 A set of offsets: sorted, half-open ranges that do not touch, as `[[28, 30], [41, 42]]`. A set of more than
 {long} ranges is not in the text: in its place is a [Listing](#listing), and the set lies in
-`_offsets.roaring` beside the manifest."""
+`_offsets.roaring` beside the manifest, in a bucket in `_ledger/D/RUN.lists`."""
 
 
 def attribute_docs(of: type[object]) -> dict[str, str]:

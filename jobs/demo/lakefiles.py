@@ -64,22 +64,29 @@ class History:
     targets: Mapping[str, str]
 
 
-def _offsets(told: Any, beside: Path) -> Iterable[int]:
-    """Read a set of offsets: ranges in the manifest, or its place in the list file beside it."""
+def _offsets(told: Any, lake: Path, manifest: dict[str, Any]) -> Iterable[int]:
+    """Read a set of offsets: ranges in the manifest, or its place in the file of long sets."""
     if isinstance(told, list):
         return (offset for from_offset, until_offset in told for offset in range(from_offset, until_offset))
-    with beside.open("rb") as file:
+    with _lists_of(lake, manifest).open("rb") as file:
         file.seek(told["at"])
         return BitMap64.deserialize(file.read(told["bytes"]))
 
 
+def _lists_of(lake: Path, manifest: dict[str, Any]) -> Path:
+    """Return the file of a manifest's long sets: beside it, or in a bucket beside its entry."""
+    beside = lake / f"date={_day(manifest)}" / "_offsets.roaring"
+    return (
+        beside if beside.exists() else lake / "_ledger" / str(_day(manifest)) / f"{manifest['run_id']}.lists"
+    )
+
+
 def read_history(lake: Path) -> History:
     """Read all manifests of a lake."""
-    paths = sorted(lake.glob("date=*/_manifest.json"))
-    manifests = [json.loads(path.read_bytes()) for path in paths]
+    manifests = [json.loads(path.read_bytes()) for path in sorted(lake.glob("date=*/_manifest.json"))]
     pending: set[tuple[int, int]] = set()
     for part in manifests[-1]["next"]["partitions"] if manifests else []:
-        offsets = _offsets(part["pending"], paths[-1].with_name("_offsets.roaring"))
+        offsets = _offsets(part["pending"], lake, manifests[-1])
         pending.update((part["partition"], offset) for offset in offsets)
     return History(
         days=tuple(_day(manifest) for manifest in manifests),

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyroaring import BitMap64
 
 from jobs.demo.locations import Where
 from jobs.demo.oracle import Report, judge
@@ -73,7 +74,7 @@ class Lake:
             INVALID_FIRST: [TEXT],
             INVALID_SECOND: [TOMBSTONE],
         }
-        self.pending: list[list[int]] = [[8, 9]]
+        self.pending: object = [[8, 9]]
         self.before_first = 1
         self.seen_until = 6
         self.target: str | None = None
@@ -86,7 +87,7 @@ class Lake:
         return judge(TRUTH, self.folder, zone=ZONE, first=FIRST, amend=self.target is not None, moving=moving)
 
     def _manifest(
-        self, day: date, spans: Iterable[tuple[int, int, int, int]], pending: list[list[int]], before: int
+        self, day: date, spans: Iterable[tuple[int, int, int, int]], pending: object, before: int
     ) -> None:
         names = ("partition", "from_offset", "seen_until", "until_offset")
         verdict = {
@@ -98,6 +99,7 @@ class Lake:
         }
         manifest = {
             "day": {"date": day.isoformat()},
+            "run_id": "r2",
             "spans": [dict(zip(names, span, strict=True)) | {"evidence": {}} for span in spans],
             "tally": [verdict] if before else [],
             "next": {"partitions": [{"partition": 0, "pending": pending}]},
@@ -141,6 +143,15 @@ def test_a_right_lake_passes_and_everything_produced_is_accounted_for(lake: Lake
         Where.PENDING: 1, Where.NOT_READ: 1,
     }  # fmt: skip
     assert report.by_day[SECOND] == {Where.IN_DAY: 2, Where.LATE: 1, Where.INVALID: 1}
+
+
+@pytest.mark.parametrize("lists", [f"date={SECOND}/_offsets.roaring", f"_ledger/{SECOND}/r2.lists"])
+def test_a_long_set_of_pending_offsets_is_read_in_a_folder_and_in_a_bucket(lake: Lake, lists: str) -> None:
+    text = BitMap64([PENDING.offset]).serialize()
+    (lake.folder / lists).parent.mkdir(parents=True)
+    (lake.folder / lists).write_bytes(b"before" + text)
+    lake.pending = {"at": len(b"before"), "bytes": len(text)}
+    assert lake.judge().right
 
 
 def lose_a_row(files: Files) -> None:
