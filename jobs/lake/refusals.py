@@ -37,7 +37,7 @@ def store_errors(what: str) -> Iterator[None]:
 
 @contextmanager
 def advising(do: str) -> Iterator[None]:
-    """Say what to do where a store refused, in the place of the refusal's own advice."""
+    """Replace the advice of a store's refusal, so that it names the command that goes on."""
     try:
         yield
     except (StoreFailed, NotPublished) as refused:
