@@ -109,9 +109,9 @@ def _ends(history: ObjectHistory, work: str, day: date = FIRST) -> str:
     return history.to_its_end(history.start(work, day))
 
 
-def _files(history: ObjectHistory) -> dict[str, str]:
-    """Return where each file of the first day ends, by where it lies in staging."""
-    entry = json.loads(history.store.objects[entry_key(FIRST, 1)][0])
+def _files(history: ObjectHistory, number: int = 1) -> dict[str, str]:
+    """Return where each file of an entry of the first day ends, by where it lies in staging."""
+    entry = json.loads(history.store.objects[entry_key(FIRST, number)][0])
     moves = json.loads(history.store.objects[f"_staging/{FIRST}.{entry['run_id']}/{MOVES_NAME}"][0])
     return {
         moves[file["path"]]: file.get("target") or f"date={FIRST}/{file['path']}" for file in entry["files"]
@@ -252,6 +252,86 @@ def test_a_rebuild_that_is_stopped_at_any_change_is_made_again(fate: Fate, *, is
         history.to_its_end(asleep)
         history.come_to_rest()
     pytest.fail("it ends after fewer changes")
+
+
+def test_what_a_rebuild_replaces_stays_as_long_as_a_file_of_its_own_is_nowhere(
+    history: ObjectHistory,
+) -> None:
+    assert _ends(history, "run") == "well"
+    history.let_pass(HOUR)
+    _dies(history, "delete", "date=", Fate.KILLED_BEFORE, "rebuild")
+    replaced = {key for key in history.store.objects_below("date=") if key.endswith((".parquet", ".rows"))}
+    lost = next(key for key in history.store.objects if "/attempts/" in key)
+    history.tamper(lost, None)
+    for work in ("run", "rebuild"):
+        assert "the files that it replaces are still there" in _ends_with(history, work)
+        assert replaced <= set(history.store.objects)
+        assert [key for key in history.store.objects if "/attempts/" in key]
+    for key in replaced:  # the advice
+        history.tamper(key, None)
+    assert _ends(history, "rebuild") == "LakeLocked"
+    history.let_pass(HOUR)
+    assert _ends(history, "rebuild") == "well"
+    history.come_to_rest()
+
+
+def test_what_a_rebuild_replaces_goes_once_its_own_file_was_restored(history: ObjectHistory) -> None:
+    assert _ends(history, "run") == "well"
+    history.let_pass(HOUR)
+    _dies(history, "delete", "date=", Fate.KILLED_BEFORE, "rebuild")
+    lost, final = next(iter(_files(history, 2).items()))
+    text = history.store.objects[lost][0]
+    history.tamper(lost, None)
+    assert "Restore the object to its place" in _ends_with(history, "run")
+    history.tamper(final, text)
+    assert _ends(history, "run") == "well"
+    history.come_to_rest()
+
+
+def test_staged_files_stay_where_it_is_not_known_what_they_are(history: ObjectHistory) -> None:
+    _dies(history, "copy", "date=", Fate.KILLED_BEFORE)
+    files = _files(history)
+    moves = next(key for key in history.store.objects if key.endswith(MOVES_NAME))
+    text = history.store.objects[moves][0]
+    history.tamper(moves, None)
+    assert MOVES_NAME in _ends_with(history, "rebuild")
+    assert set(files) <= set(history.store.objects)
+    history.tamper(moves, text)
+    assert _ends(history, "run") == "well"
+    history.come_to_rest()
+
+
+def test_a_day_whose_moves_are_gone_for_good_is_built_again(history: ObjectHistory) -> None:
+    _dies(history, "copy", "date=", Fate.KILLED_BEFORE)
+    staging = next(key for key in history.store.objects if key.endswith(MOVES_NAME)).rpartition("/")[0]
+    history.tamper(f"{staging}/{MOVES_NAME}", None)
+    assert f"move what is left below memory:{staging} out of the lake" in _ends_with(history, "rebuild")
+    for key in history.store.objects_below(f"{staging}/"):
+        history.tamper(key, None)
+    assert _ends(history, "rebuild") == "LakeLocked"
+    history.let_pass(HOUR)
+    assert _ends(history, "rebuild") == "well"
+    history.come_to_rest()
+
+
+def test_a_file_that_is_put_back_into_a_settled_staging_is_known(history: ObjectHistory) -> None:
+    """The hour begins anew for it: a process that slept may copy it."""
+    _dies(history, "copy", "date=", Fate.KILLED_BEFORE)
+    files = _files(history)
+    assert len(files) > 1
+    texts = {staged: history.store.objects[staged][0] for staged in files}
+    for staged in texts:
+        history.tamper(staged, None)
+    assert _ends(history, "rebuild") == "LakeLocked"
+    history.let_pass(HOUR)
+    back, *others = files
+    history.tamper(back, texts[back])
+    assert _ends(history, "rebuild") == "LakeLocked"
+    assert files[back] in history.store.objects
+    for staged in others:
+        history.tamper(staged, texts[staged])
+    assert _ends(history, "run") == "well"
+    history.come_to_rest()
 
 
 def test_a_success_that_lands_late_is_put_right_by_a_run_of_its_day(history: ObjectHistory) -> None:

@@ -115,6 +115,8 @@ class ObjectLake:
         """The numbers of the entries that this run put, by their days."""
         self._runs: dict[str, _Run] = {}
         self._published: set[str] = set()
+        self._cleared: set[str] = set()
+        """The entries that count beside no file that they replaced."""
         self._open: dict[str, _OpenDay] = {}
 
     def __getstate__(self) -> dict[str, object]:
@@ -464,30 +466,52 @@ class ObjectLake:
         After that no copy to the day begins any more: what it would be of has gone.
 
         Raises:
-            LedgerBroken: somebody else's object is in the place of a file.
+            LedgerBroken: somebody else's object is in the place of a file, or a file is nowhere and what it
+                replaces is still there, or it is not known what the objects in staging are.
             StoreFailed: the store refused.
         """
         if open_day := self._open_day(day):
+            self._remove_superseded(open_day)
             if lost := self._nowhere(open_day):
-                self._remove_superseded(open_day)
                 self._copy_missing(open_day, [file for file in open_day.manifest.files if file not in lost])
                 self._record_settled(open_day)
             else:
                 self.finish(day)
 
     def _nowhere(self, open_day: _OpenDay) -> list[DataFile]:
-        """Return the files that are neither in staging nor in place; staging comes first, and goes last."""
+        """Return the files that are neither in staging nor in place; staging comes first, and goes last.
+
+        Raises:
+            LedgerBroken: it is not known what the objects in staging are.
+        """
         moves, files = open_day.moves, open_day.manifest.files
         staged = {each.key for each in self._store.find(open_day.staging)}
         there = self._sizes({*map(open_day.final, files)})
-        return [
+        lost = [
             file for file in files if moves.get(file.path) not in staged and open_day.final(file) not in there
         ]
+        if lost and not moves:
+            self._require_none_staged(open_day, staged)
+        return lost
+
+    def _require_none_staged(self, open_day: _OpenDay, staged: Set[str]) -> None:
+        folder = open_day.staging
+        if files := staged - {f"{folder}/{name}" for name in (BEGUN_NAME, SETTLED_NAME)}:
+            raise LedgerBroken(
+                expected=f"{self._store.place(f'{folder}/{MOVES_NAME}')}, which says where its files belong",
+                found=f"none, and {len(files)} objects beside it",
+                do=f"Restore it. If it is gone for good, move what is left below {self._store.place(folder)} "
+                f"out of the lake, keep it, and build the day again "
+                f"(`run --date {open_day.manifest.day.date} --force`).",
+            )
 
     def _record_settled(self, open_day: _OpenDay) -> None:
-        """Record since when no copy to a day begins: once, or no hour would be long enough."""
-        mark = f"{open_day.staging}/{SETTLED_NAME}"
-        if self._delete_below(open_day.staging, but={mark}) or not self._store.head(mark):
+        """Record since when no copy to a day begins: once, or no hour would be long enough.
+
+        The moves stay, so that a file that somebody puts back into staging is known.
+        """
+        mark, moves = (f"{open_day.staging}/{name}" for name in (SETTLED_NAME, MOVES_NAME))
+        if self._delete_below(open_day.staging, but={mark, moves}) or not self._store.head(mark):
             self._store.put(mark, b"{}")
 
     def require_replace(self, staged: str) -> None:
@@ -574,12 +598,37 @@ class ObjectLake:
                 self._copy_missing(open_day, [file for file in open_day.manifest.files if not file.target])
 
     def _remove_superseded(self, open_day: _OpenDay) -> None:
-        """Remove the files that earlier entries of a day name and this one does not, before its own come."""
-        day, named = open_day.manifest.day.date, set(map(open_day.final, open_day.manifest.files))
-        for entry in self._of(day).before:
+        """Remove the files that earlier entries of a day name and this one does not, before its own come.
+
+        Raises:
+            LedgerBroken: one of its own is nowhere; then they stay, as its rows may be in them alone.
+        """
+        if open_day.entry.key in self._cleared:
+            return
+        if superseded := self._superseded(open_day):
+            if lost := self._nowhere(open_day):
+                raise self._half_replaced(open_day, lost[0], superseded)
+            self._store.delete(superseded)
+        self._cleared.add(open_day.entry.key)
+
+    def _superseded(self, open_day: _OpenDay) -> set[str]:
+        """Return the keys of the files that earlier entries of a day name, that are there, and that go."""
+        named = {*map(open_day.final, open_day.manifest.files)}
+        finals = set[str]()
+        for entry in self._of(open_day.manifest.day.date).before:
             old = _OpenDay(entry, self._read(entry), {})
-            if finals := {*map(old.final, old.manifest.files)} - named:
-                self._store.delete(finals & self._sizes(finals).keys())
+            finals |= {*map(old.final, old.manifest.files)} - named
+        return finals & self._sizes(finals).keys() if finals else finals
+
+    def _half_replaced(self, open_day: _OpenDay, lost: DataFile, superseded: Set[str]) -> LedgerBroken:
+        day, places = open_day.manifest.day.date, sorted(map(self._store.place, superseded))
+        more = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        return LedgerBroken(
+            expected=f"{self._store.place(open_day.final(lost))}, or the object in staging that becomes it",
+            found=f"neither; the files that it replaces are still there: {places[0]}{more}",
+            do="Restore the object to its place. If it is gone for good, move what `verify` says no manifest "
+            f"names out of the lake, keep it, and build {day} again (`run --date {day} --force`).",
+        )
 
     def _copy_missing(self, open_day: _OpenDay, files: Sequence[DataFile]) -> int:
         """Copy those files to their places that are not there; return how many were copied."""
@@ -617,7 +666,7 @@ class ObjectLake:
         raise LedgerBroken(
             expected=f"{self._store.place(final)}, or the object in staging that becomes it",
             found="neither",
-            do=f"Build {day} again (`run --date {day} --force`), or restore the object.",
+            do=f"Build {day} again (`run --date {day} --force`), or restore the object to its place.",
         )
 
     def bring(self, source: str, target: str) -> bool:
