@@ -9,7 +9,6 @@ all that it started.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import signal
@@ -24,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from jobs.demo.children import bound_to
 from offsets.errors import KafkaDailyError
 from tests.support.processes import descendants
 
@@ -40,8 +40,6 @@ MODULE: Final = (sys.executable, "-m")
 PYTEST: Final = (*MODULE, "pytest")
 OTHERS: Final = ("tests", "--ignore=tests/unit", "--ignore=tests/faults")
 BIN: Final = Path(sys.executable).parent
-PR_SET_PDEATHSIG: Final = 1
-"""Linux's prctl(2): which signal a process gets when its parent ends. Kept by exec, not by fork."""
 AUTOGROUP: Final = Path("/proc/self/autogroup")
 """Linux shares the cores between sessions first: niceness counts within one, and each has its own here."""
 PATIENT: Final = 5
@@ -153,20 +151,18 @@ def end(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
             os.kill(pid, number)
 
 
-def bound_to(parent: int, nice: int, number: signal.Signals = signal.SIGINT) -> Callable[[], None]:
-    """Return what a new process calls first: it is nice, and gets a signal if its parent is killed."""
-    prctl = ctypes.CDLL(None).prctl
+def nice_and_bound_to(parent: int, nice: int) -> Callable[[], None]:
+    """Return what a new process calls first: it is nice, and is asked to end if its parent is killed."""
+    bind = bound_to(parent, signal.SIGINT)
 
-    def bind() -> None:
+    def begin() -> None:
         if nice:
             os.nice(nice)
             with suppress(OSError):  # a kernel without it, or one whose /proc is read-only
                 AUTOGROUP.write_text(str(nice))
-        prctl(PR_SET_PDEATHSIG, int(number))
-        if os.getppid() != parent:  # it was killed before that
-            os._exit(1)
+        bind()
 
-    return bind
+    return begin
 
 
 @contextmanager
@@ -185,7 +181,7 @@ def start(lane: Lane, folder: Path) -> Iterator[Started]:
             stdout=file,
             stderr=file,
             start_new_session=True,
-            preexec_fn=bound_to(os.getpid(), lane.nice),
+            preexec_fn=nice_and_bound_to(os.getpid(), lane.nice),
         ) as process,
     ):
         try:

@@ -352,6 +352,10 @@ def copy_lake(
 
 @app.command()
 def demo(
+    store: Annotated[
+        options.Store,
+        typer.Option("--store", help="Where the lake is: S3 is a server that Go makes once."),
+    ] = options.Store.FOLDER,
     keep: Annotated[bool, typer.Option("--keep", help="Leave broker and lake to play with.")] = False,
     json: Json = False,
 ) -> None:
@@ -361,7 +365,8 @@ def demo(
         from jobs.cli.json_documents import print_document
         from jobs.demo.run import run_demo
 
-        result = run_demo(keep=keep, console=err if json else None)
+        in_s3 = store is options.Store.S3
+        result = run_demo(keep=keep, in_s3=in_s3, console=err if json else None)
         if json:
             print_document(result.document())
 

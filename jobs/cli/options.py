@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -23,6 +24,14 @@ if TYPE_CHECKING:
 
 _FORMATS: Final = ["%Y-%m-%d"]
 _SHAPE: Final = "YYYY-MM-DD"
+
+
+class Store(StrEnum):
+    """Where the lakes of a demo or a soak are."""
+
+    FOLDER = "folder"
+    S3 = "s3"
+
 
 Config = Annotated[
     list[Path] | None,

@@ -9,6 +9,8 @@ from datetime import date
 from pathlib import Path
 from typing import Final
 
+from jobs.demo.object_server import S3Server
+
 CONFIG: Final = """\
 # Written by `kafka-daily demo`; conf/example.yaml explains every key.
 topic: {topic}
@@ -39,7 +41,7 @@ record:
   kafka_columns:
     - key
 lake:
-  path: ./lake
+{lake}
   target_file_size: 1MiB
   min_file_size: 256KiB
 tombstones: quarantine
@@ -47,6 +49,29 @@ late: amend
 """
 
 
-def write_config(path: Path, *, topic: str, bootstrap_servers: str, zone: str, first: date) -> None:
-    """Write the YAML; the lake lies beside it."""
-    path.write_text(CONFIG.format(topic=topic, bootstrap_servers=bootstrap_servers, zone=zone, first=first))
+FOLDER: Final = "  path: ./lake"
+IN_S3: Final = """\
+  path: {path}
+  store:
+    endpoint: {endpoint}
+    allow_http: true
+    region: {region}
+    access_key_id: {access_key_id}
+    secret_access_key: ${{file:{key_file}}}"""
+
+
+def write_config(
+    path: Path, *, topic: str, bootstrap_servers: str, zone: str, first: date, lake: str = FOLDER
+) -> None:
+    """Write the YAML; the lake lies beside it, unless `lake` has other keys."""
+    path.write_text(
+        CONFIG.format(topic=topic, bootstrap_servers=bootstrap_servers, zone=zone, first=first, lake=lake)
+    )
+
+
+def keys_in_s3(server: S3Server, prefix: str, key_file: Path) -> str:
+    """Return the keys of a lake in a bucket; its secret is put into a file, as none stands in a config."""
+    store = server.store_section()
+    key_file.touch(mode=0o600)
+    key_file.write_text(store.pop("secret_access_key"))
+    return IN_S3.format(path=server.path(prefix), key_file=key_file, **store)

@@ -21,9 +21,12 @@ from typing import Final
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from jobs.config.loader import load
+from jobs.context import open_lake
 from jobs.demo.broker import BrokerProcess
-from jobs.demo.configfile import write_config
+from jobs.demo.configfile import FOLDER, keys_in_s3, write_config
 from jobs.demo.halfway import kill_half_way
+from jobs.demo.object_server import S3Server, run_s3
 from jobs.demo.oracle import Report, judge
 from jobs.demo.orders import demo_days, make_orders
 from jobs.demo.produce import create_topic, produce
@@ -68,13 +71,15 @@ class _Stage:
     out: Console
     folder: Path
     broker: BrokerProcess
+    server: S3Server | None
     days: tuple[date, date, date]
     jobs: CommandLine
     seconds: dict[str, float]
 
     @property
     def lake(self) -> Path:
-        return self.folder / "lake"
+        """Return the folder of the lake; our S3 server keeps each object as a file of its own."""
+        return self.server.folder_of(TOPIC) if self.server else self.folder / "lake"
 
     @property
     def config(self) -> Path:
@@ -94,27 +99,32 @@ class _Stage:
         self.out.print(f"[green]✓[/] {what} [dim]{self.seconds[step]:.1f} s[/]")
 
 
-def run_demo(*, keep: bool, console: Console | None = None, orders: int = 200_000) -> DemoResult:
+def run_demo(
+    *, keep: bool, in_s3: bool = False, console: Console | None = None, orders: int = 200_000
+) -> DemoResult:
     """Run the whole demo; with `keep` leave broker and lake, and print how to go on.
+
+    The lake is a folder, or `in_s3` a bucket of an S3 server of our own.
 
     Raises:
         VerifyFailed: the lake is not what was produced.
-        RunFailed: a command of the demo did not end as it must.
+        RunFailed: a command of the demo did not end as it must, or the server cannot be started.
+        ConfigError: Go, which makes the server, is not on this machine.
         BrokerUnavailable: the broker cannot be started.
     """
     out = console or Console(highlight=False, soft_wrap=True)
     if not out.is_terminal:
         out.width = WIDTH
     with _sigterm_raises(), ExitStack() as held:
-        stage = _set(out, held, keep=keep)
+        stage = _set(out, held, keep=keep, in_s3=in_s3)
         _produce(stage, orders)
         _run_three_days(stage)
         report = _verify(stage)
-        show_days(out, stage.lake, report)
+        show_days(out, open_lake(load(stage.config, {}).lake), report)
         show_query(out, stage.lake)
         if keep:
             held.pop_all()
-            show_kept(out, stage.config, stage.broker)
+            show_kept(out, stage.config, stage.lake, stage.broker, stage.server)
         return DemoResult(report=report, seconds=stage.seconds, kept=stage.folder if keep else None)
 
 
@@ -134,9 +144,10 @@ def _sigterm_raises() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _set(out: Console, held: ExitStack, *, keep: bool) -> _Stage:
+def _set(out: Console, held: ExitStack, *, keep: bool, in_s3: bool) -> _Stage:
     folder = Path(tempfile.mkdtemp(prefix="kafka-daily-demo-"))
     held.callback(shutil.rmtree, folder, ignore_errors=True)
+    server = _start_s3(out, held, folder / "s3", keep=keep) if in_s3 else None
     started = time.monotonic()
     with out.status("starting Apache Kafka"):
         broker = BrokerProcess(keep=keep)
@@ -146,14 +157,24 @@ def _set(out: Console, held: ExitStack, *, keep: bool) -> _Stage:
         out=out,
         folder=folder,
         broker=broker,
+        server=server,
         days=demo_days(datetime.now(UTC), ZONE),
         jobs=CommandLine(folder / "orders.yaml", folder / "logs", width=out.width),
         seconds={"Apache Kafka": time.monotonic() - started},
     )
     stage.say(f"Apache Kafka at {broker.bootstrap_servers}", "Apache Kafka")
     servers, first = broker.bootstrap_servers, stage.days[0]
-    write_config(stage.config, topic=TOPIC, bootstrap_servers=servers, zone=ZONE, first=first)
+    lake = keys_in_s3(server, TOPIC, folder / "s3-key") if server else FOLDER
+    write_config(stage.config, topic=TOPIC, bootstrap_servers=servers, zone=ZONE, first=first, lake=lake)
     return stage
+
+
+def _start_s3(out: Console, held: ExitStack, folder: Path, *, keep: bool) -> S3Server:
+    folder.mkdir()
+    with out.status("starting versitygw, an S3 server; the first time Go makes it, in a minute or two"):
+        server = held.enter_context(run_s3(folder, keep=keep))
+    out.print(f"[green]✓[/] versitygw at {server.endpoint}: the lake is {server.path(TOPIC)}")
+    return server
 
 
 def _produce(stage: _Stage, orders: int) -> None:

@@ -16,8 +16,9 @@ from rich.table import Table
 
 from jobs.demo.broker import BrokerProcess
 from jobs.demo.locations import Where
+from jobs.demo.object_server import S3Server
 from jobs.demo.oracle import Report
-from jobs.lake.posix import PosixLake
+from jobs.lake.port import Lake
 from jobs.lake.status import day_states
 
 MIB: Final = 1 << 20
@@ -39,12 +40,12 @@ def show_killed(out: Console, lake: Path, day: str) -> None:
     out.print(f"  and {'a' if taken else 'no'} folder date={day}: readers see nothing of it")
 
 
-def show_days(out: Console, lake: Path, report: Report) -> None:
+def show_days(out: Console, lake: Lake, report: Report) -> None:
     """Draw what became of each day's records, and the sum of everything."""
     table = Table(title="The lake, by its days", box=None, pad_edge=False)
     for name in ("day", "rows", "late", "invalid", "before first", "files", "MiB"):
         table.add_column(name, justify="left" if name == "day" else "right")
-    states = {state.date: state for state in day_states(PosixLake(lake))}
+    states = {state.date: state for state in day_states(lake)}
     for day, counts in report.by_day.items():
         rows = [
             sum(counts.get(where, 0) for where in places)
@@ -81,16 +82,21 @@ def show_query(out: Console, lake: Path) -> None:
     out.print(f"The same in DuckDB, in the lake's folder: {QUERY}", markup=False)
 
 
-def show_kept(out: Console, config: Path, broker: BrokerProcess) -> None:
+def show_kept(
+    out: Console, config: Path, lake: Path, broker: BrokerProcess, server: S3Server | None = None
+) -> None:
     """Print how to use what was kept, and how to remove it."""
+    pids = [broker.pid, *([server.pid] if server else [])]
+    more = f" and versitygw at {server.endpoint} (pid {server.pid})" if server else ""
+    waits = "; ".join(f"tail --pid={pid} -f /dev/null" for pid in pids)
     out.print(
         f"""
-Kept: the broker at {broker.bootstrap_servers} (pid {broker.pid}) and {config.parent}. To play with them:
+Kept: the broker at {broker.bootstrap_servers} (pid {broker.pid}){more}, in {config.parent}. To play with it:
   ./run.sh status --config {config}
   ./run.sh plan --config {config}
-  rm -r {config.parent}/lake        then  ./run.sh run --config {config}
+  rm -r {lake}        then  ./run.sh run --config {config}
 To stop and remove them:
-  kill {broker.pid}; tail --pid={broker.pid} -f /dev/null; rm -r {broker.folder} {config.parent}
+  kill {" ".join(map(str, pids))}; {waits}; rm -r {broker.folder} {config.parent}
 """,
         markup=False,
     )

@@ -19,9 +19,10 @@ from statistics import median
 from typing import Any, Final
 
 from jobs.demo.broker import BrokerProcess
+from jobs.demo.object_server import S3Server, run_s3
 from tests.bench.compare import CONFIG
 from tests.bench.memory import HERE, MIB, Peak, watched
-from tests.support.object_servers import S3Server, StoredLake, run_s3
+from tests.support.object_servers import StoredLake
 
 WORKERS: Final = "workers"
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from zoneinfo import ZoneInfo
 
 from jobs import config
+from jobs.demo.object_server import S3Server, run_s3
 from jobs.lake.names import SUCCESS_NAME
 from jobs.lake.objects.ledger import entry_key
 from jobs.lake.posix import PosixLake
@@ -39,7 +40,7 @@ from offsets.manifest_text import MANIFEST_NAME, _sorted_json, to_jsonable
 from offsets.verdict import Verdict
 from tests.support.manifests import DIGEST, checkpoint, empty
 from tests.support.memory_topic import MemoryTopic
-from tests.support.object_servers import S3Server, StoredLake, run_s3
+from tests.support.object_servers import StoredLake
 
 ZONE = "Europe/Amsterdam"
 PARTITIONS = 4

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -11,15 +10,8 @@ from jobs.cli.commands import app, main
 from jobs.cli.console import err, out
 from jobs.cli.exits import exit_codes
 from jobs.cli.json_documents import print_document
-from jobs.cli.options import Json
+from jobs.cli.options import Json, Store
 from tests.soak.run import run_soak
-
-
-class Store(StrEnum):
-    """Where the lakes of a soak are."""
-
-    FOLDER = "folder"
-    S3 = "s3"
 
 
 @app.command()

@@ -24,6 +24,7 @@ from rich.console import Console
 from jobs.demo.broker import BrokerProcess
 from jobs.demo.configfile import write_config
 from jobs.demo.locations import Where
+from jobs.demo.object_server import S3Server, run_s3
 from jobs.demo.oracle import Report, judge
 from jobs.demo.orders import demo_days, make_orders
 from jobs.demo.produce import create_topic, produce
@@ -34,7 +35,7 @@ from offsets.errors import RunFailed, VerifyFailed
 from tests.soak.kill_points import Moment, Pace, Steps
 from tests.soak.processes import Victim, kill_one
 from tests.soak.result import Soaked, Tally
-from tests.support.object_servers import S3Server, StoredLake, run_s3
+from tests.support.object_servers import StoredLake
 
 LOOK_SECONDS: Final = 0.001
 RUN_SECONDS: Final = 600.0

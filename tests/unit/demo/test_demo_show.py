@@ -28,6 +28,6 @@ def test_the_demo_counts_files_as_status_does(tmp_path: Path) -> None:
     days = {day: dict[Where, int]() for day in (FIRST, SECOND, THIRD)}
     report = Report(produced=0, counts={}, by_day=days, different=0, differences=())
     shown = StringIO()
-    show_days(Console(file=shown, width=120), lake, report)
+    show_days(Console(file=shown, width=120), PosixLake(lake), report)
     files = [line.split()[-2] for line in shown.getvalue().splitlines() if "2026-03-" in line]
     assert files == [str(state.files) for state in day_states(PosixLake(lake))] == ["1", "1", "1"]

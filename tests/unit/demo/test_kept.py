@@ -29,7 +29,7 @@ def test_what_stops_a_kept_broker_removes_its_folder_too(tmp_path: Path) -> None
         until((folder / "up").exists)  # it heeds SIGTERM from here on
         out = Console(file=io.StringIO(), width=400)
         broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", pid=process.pid, folder=folder)
-        show_kept(out, lake / "orders.yaml", broker)
+        show_kept(out, lake / "orders.yaml", lake, broker)
         assert isinstance(out.file, io.StringIO)
         (command,) = [line for line in out.file.getvalue().splitlines() if line.strip().startswith("kill ")]
         with subprocess.Popen(["bash", "-c", command]) as typed:
