@@ -30,10 +30,21 @@ def bound_to(parent: int, number: signal.Signals) -> Callable[[], None]:
 
 
 @contextmanager
-def ended(process: subprocess.Popen[Any]) -> Iterator[None]:
-    """Make sure that a process is over when the block is left."""
+def ended(process: subprocess.Popen[Any], *, keep: bool = False) -> Iterator[None]:
+    """Make sure that a process is over when the block is left; with `keep` only if that is by an error."""
     try:
         yield
-    finally:
-        process.kill()
-        process.wait()
+    except GeneratorExit:  # what was kept is known to nobody any more
+        if not keep:
+            _end(process)
+        raise
+    except BaseException:
+        _end(process)
+        raise
+    if not keep:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[Any]) -> None:
+    process.kill()
+    process.wait()

@@ -201,7 +201,7 @@ def started(
                 preexec_fn=None if keep else bound_to(os.getpid(), signal.SIGKILL),
             )
             if _listens(process, port):
-                held.enter_context(ended(process))
+                held.enter_context(ended(process, keep=keep))
                 yield port, process.pid
                 return
             with ended(process):
